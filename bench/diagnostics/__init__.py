@@ -1,0 +1,1 @@
+"""Representation metrics: what changed inside a model, beside what it says."""

@@ -1,0 +1,363 @@
+"""One RunSpec, start to records: load the member, unlearn under the budget, attack, write.
+
+Three kinds of run share one path: `reference` (a member or the oracle as it is), `unlearn` (one
+trial of a submission under one budget) and `attack` (a kept checkpoint, or a control). Each ends
+as one immutable Parquet file named by its run id, so "already done" is exact.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from bench.budget import parse
+from bench.record import (
+    PROBES_SUFFIX,
+    SCHEMA_VERSION,
+    ProbeAnswer,
+    Record,
+    fingerprint,
+    write,
+    write_probes,
+)
+from bench.reference import ORACLE, Reference, load_model, load_reference, load_tokenizer
+from bench.submission import Loaded, Submission, find_submission, load_submission
+from bench.tasks import Task, get_task
+
+REFERENCE: Final = "reference"
+"""The submission name of rows where nothing was unlearned."""
+Report = Callable[[str], None]
+"""Takes one short line about where a run stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything that determines a run."""
+
+    task: str
+    member: str
+    submission: str = REFERENCE
+    """Name or folder; `reference` for a model as it is."""
+    trial: int = 0
+    budget: str = ""
+    seed: int = 0
+    attack: bool = False
+    """Attack what the same spec without this flag keeps, instead of unlearning."""
+
+    def identity(self) -> str:
+        """The run id: a hash of the rules, the weights, the code, the numbers and the seed."""
+        task = get_task(self.task)
+        parts: dict[str, Any] = {
+            "task": task.fingerprint(),
+            "member": load_reference(task.suite, self.member).sha256,
+            "budget": self.budget,
+            "seed": self.seed,
+            "attack": self.attack,
+        }
+        if self.submission != REFERENCE:
+            submission = find_submission(self.submission)
+            parts["code"] = submission.fingerprint
+            parts["config"] = _loaded(submission, task.limits.trials).config_json(self.trial)
+        if self.member != ORACLE:
+            parts["oracle"] = load_reference(task.suite, ORACLE).sha256
+        return fingerprint(parts)
+
+    def command(self) -> str:
+        """The command line that repeats the run."""
+        words = ["bench run", self.submission, f"--task {self.task}", f"--member {self.member}"]
+        if self.submission != REFERENCE:
+            words += [f"--budget '{self.budget}'", f"--trial {self.trial}"]
+        words.append(f"--seed {self.seed}")
+        return " ".join(words)
+
+    def path(self, results: Path) -> Path:
+        """Where its records go."""
+        return results / self.task / Path(self.submission).name / f"{self.identity()}.parquet"
+
+
+@cache
+def _loaded(submission: Submission, max_trials: int) -> Loaded:
+    return load_submission(submission, max_trials)
+
+
+def kept_path(spec: RunSpec, results: Path) -> Path:
+    """Where a run's kept weights lie until they are attacked."""
+    plain = replace(spec, attack=False)
+    return results / "kept" / f"{plain.identity()}.safetensors"
+
+
+def run(spec: RunSpec, results: Path, threads: int, report: Report = lambda _: None) -> str:
+    """Do one run and write its records; a finished one is not done again.
+
+    Returns:
+        The status of the run.
+    """
+    path = spec.path(results)
+    if path.exists():
+        return "ok"
+    stage = _attack if spec.attack else _unlearn if spec.submission != REFERENCE else _measure
+    writer = Writer(spec, threads)
+    status = stage(spec, results, writer, report)
+    if writer.answers:
+        write_probes(writer.answers, path.with_name(path.stem + PROBES_SUFFIX))
+    # Last: the record's existence is what marks the run as done.
+    write(writer.records, path)
+    return status
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a run a row belongs; names as in `Record`."""
+
+    stage: str
+    split: str
+    attack: str | None = None
+    learning_rate: float | None = None
+    step: int = 0
+    dose: int = 0
+    accepted: bool = True
+    kept: bool = False
+    interpolated: bool = False
+
+
+class Writer:
+    """Collects the rows of one run; fills in identity and provenance."""
+
+    def __init__(self, spec: RunSpec, threads: int) -> None:
+        from bench.provenance import provenance
+
+        task = get_task(spec.task)
+        reference = load_reference(task.suite, spec.member)
+        own = spec.submission != REFERENCE
+        submission = find_submission(spec.submission) if own else None
+        loaded = _loaded(submission, task.limits.trials) if submission else None
+        from bench.data import data_sha256
+
+        self.run_id, self.threads = spec.identity(), threads
+        self.records: list[Record] = []
+        self.answers: list[ProbeAnswer] = []
+        self._fixed: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "task": task.name,
+            "task_version": task.version,
+            "task_fingerprint": task.fingerprint(),
+            "suite": task.suite,
+            "member": spec.member,
+            "submission": submission.name if submission else REFERENCE,
+            "submission_fingerprint": submission.fingerprint if submission else "",
+            "title": submission.title if submission else "Reference model",
+            "trial": spec.trial,
+            "config": loaded.config_json(spec.trial) if loaded else "{}",
+            "budget": spec.budget,
+            "limit": parse(spec.budget).limit if spec.budget else None,
+            "seed": spec.seed,
+            "reference_sha256": reference.sha256,
+            **asdict(provenance(data_sha256(), threads, spec.command())),
+        }
+
+    def add(
+        self, place: Place, measures: Any, cost: tuple[int, float, float], status: str = "ok",  # noqa: ANN401
+        error: str | None = None,
+    ) -> None:
+        """One row; `cost` is tokens drawn, seconds of the method, seconds of the harness."""
+        tokens, seconds, harness = cost
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self.records.append(
+            Record(
+                **self._fixed,
+                **asdict(place),
+                **asdict(measures),
+                tokens=tokens,
+                seconds=seconds,
+                harness_seconds=harness,
+                peak_memory_bytes=peak,
+                status=status,
+                error=error,
+            )
+        )
+
+    def answered(self, place: Place, answers: tuple[tuple[str, Any], ...]) -> None:
+        """The answers to single probes, at the same place, with their own splits."""
+        self.answers += [
+            ProbeAnswer(
+                run_id=self.run_id,
+                stage=place.stage,
+                attack=place.attack,
+                learning_rate=place.learning_rate,
+                dose=place.dose,
+                split=split,
+                **asdict(answer),
+            )
+            for split, answer in answers
+        ]
+
+
+class Workbench:
+    """A member with all that runs on it share, loaded once per process."""
+
+    def __init__(self, task: Task, member: str) -> None:
+        from bench.measure import Evaluator
+        from bench.unlearn import Baseline
+
+        self.reference: Reference = load_reference(task.suite, member)
+        self.model = load_model(self.reference)
+        """The untouched member."""
+        self.measured = load_model(self.reference)
+        """The harness's own copy that yielded weights go into."""
+        self.evaluator = Evaluator(self.model, load_tokenizer(self.reference))
+        oracle = load_model(load_reference(task.suite, ORACLE))
+        own = self.evaluator.losses(self.model, "dev", "forget", "retain")
+        theirs = self.evaluator.losses(oracle, "dev", "forget")
+        assert own.forget_loss is not None
+        assert own.retain_loss is not None
+        assert theirs.forget_loss is not None
+        self.baseline = Baseline(
+            forget=own.forget_loss, retain=own.retain_loss, oracle_forget=theirs.forget_loss
+        )
+
+
+@cache
+def workbench(task: str, member: str) -> Workbench:
+    return Workbench(get_task(task), member)
+
+
+def _measure(spec: RunSpec, _results: Path, writer: Writer, report: Report) -> str:
+    """A model as it is, everything on both splits."""
+    from bench.measure import merge
+
+    bench = workbench(spec.task, spec.member)
+    report("measuring")
+    for split in ("dev", "test"):
+        start = time.perf_counter()
+        probes, answers = bench.evaluator.probes(bench.model, split)
+        measures = merge(
+            bench.evaluator.retain(bench.model, split),
+            bench.evaluator.losses(bench.model, split, "forget", "adjacent"),
+            probes,
+        )
+        place = Place("reference", split, kept=True)
+        writer.add(place, measures, (0, 0.0, time.perf_counter() - start))
+        writer.answered(place, tuple((split, answer) for answer in answers))
+    return "ok"
+
+
+def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str:
+    """One trial under one budget; every yield, then the kept checkpoint."""
+    from safetensors.torch import save_file
+
+    from bench.measure import Measures
+    from bench.unlearn import Checkpoint, Drive
+
+    task = get_task(spec.task)
+    bench = workbench(spec.task, spec.member)
+    loaded = _loaded(find_submission(spec.submission), task.limits.trials)
+    bench.measured.load_state_dict(bench.model.state_dict())
+    rule = parse(spec.budget)
+
+    def show(checkpoint: Checkpoint) -> None:
+        report(f"yield {checkpoint.step}: {checkpoint.value:.3g} of {rule.name}")
+
+    drive = Drive(
+        task=task,
+        budget=rule,
+        evaluator=bench.evaluator,
+        baseline=bench.baseline,
+        measured=bench.measured,
+        on_yield=show,
+    )
+    given = load_model(bench.reference)
+    config = loaded.configs[spec.trial]
+    outcome = drive.run(loaded.unlearn, given, config, bench.reference.path, spec.seed)
+    total = (outcome.seconds, outcome.harness_seconds)
+    for checkpoint in [*outcome.checkpoints, *([outcome.kept] if outcome.kept else [])]:
+        for split, measures in (("dev", checkpoint.dev), ("test", checkpoint.test)):
+            if measures is None or not measures.finite():
+                continue
+            place = Place(
+                "unlearn",
+                split,
+                step=checkpoint.step,
+                accepted=checkpoint.accepted,
+                kept=checkpoint.kept,
+                interpolated=checkpoint.interpolated,
+            )
+            writer.add(place, measures, (checkpoint.tokens, *total), outcome.status, outcome.error)
+    if outcome.kept is not None:
+        writer.answered(Place("unlearn", "dev"), outcome.kept.answers)
+        if outcome.kept_state is not None and spec.budget == task.attacked_budget:
+            file = kept_path(spec, results)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_suffix(".part")
+            save_file({k: v.contiguous() for k, v in _untied(outcome.kept_state)}, temporary)
+            temporary.replace(file)
+    else:
+        for split in ("dev", "test"):
+            place = Place("unlearn", split, accepted=False, kept=True)
+            cost = (outcome.tokens, *total)
+            writer.add(place, Measures(), cost, outcome.status, outcome.error)
+    return outcome.status
+
+
+def _untied(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each tensor once under each name; tied ones are copied, safetensors shares no storage."""
+    for name, tensor in state.items():
+        yield name, tensor.clone()
+
+
+def _attack(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str:
+    """Both attacks on a kept checkpoint, or on a model as it is."""
+    from safetensors.torch import load_file
+
+    from bench.attacks.few_shot import few_shot
+    from bench.attacks.relearn import relearn
+
+    task = get_task(spec.task)
+    bench = workbench(spec.task, spec.member)
+    if spec.submission == REFERENCE:
+        state = bench.model.state_dict()
+    else:
+        plain = replace(spec, attack=False)
+        if not kept_path(spec, results).exists():
+            # Bitwise the same at equal threads: the weights are a function of the spec.
+            plain.path(results).unlink(missing_ok=True)
+            run(plain, results, writer.threads, report)
+        if not kept_path(spec, results).exists():
+            return _nothing_kept(writer)
+        state = load_file(kept_path(spec, results))
+    model = bench.measured
+    model.load_state_dict(state)
+    start = time.perf_counter()
+    args = (bench.evaluator, bench.reference.path, spec.seed)
+    for doses in (
+        few_shot(model, task.few_shot, bench.evaluator, spec.seed),
+        relearn(model, state, task.relearn, *args),
+    ):
+        for dose in doses:
+            report(f"{dose.attack} {dose.step}")
+            for split, measures in (("dev", dose.dev), ("test", dose.test)):
+                place = Place(
+                    "attack",
+                    split,
+                    attack=dose.attack,
+                    learning_rate=dose.learning_rate,
+                    step=dose.step,
+                    dose=dose.amount,
+                )
+                status = "diverged" if dose.diverged else "ok"
+                cost = (0, time.perf_counter() - start, 0.0)
+                writer.add(place, measures, cost, status)
+            writer.answered(place, dose.answers)
+    return "ok"
+
+
+def _nothing_kept(writer: Writer) -> str:
+    from bench.measure import Measures
+
+    for split in ("dev", "test"):
+        place = Place("attack", split, attack="relearn")
+        writer.add(place, Measures(), (0, 0.0, 0.0), "failed", "the run kept no checkpoint.")
+    return "failed"

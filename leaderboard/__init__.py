@@ -1,0 +1,1 @@
+"""The leaderboard: records to scores to pages. Needs no machine-learning stack."""

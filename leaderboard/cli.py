@@ -1,0 +1,86 @@
+"""The command `leaderboard`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench.errors import BenchError
+from bench.record import read_all
+from leaderboard.score import score
+from leaderboard.site import read_manifests, render, write
+
+app = typer.Typer(
+    name="leaderboard",
+    help="Build the leaderboard from stored records.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command."""
+    app()
+
+
+@app.callback()
+def _root() -> None:
+    # With one subcommand and no callback, typer would drop the subcommand's name.
+    pass
+
+
+@app.command()
+def build(
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of records; may be repeated. Default: leaderboard/results and results."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the site.")] = Path("site"),
+    references: Annotated[Path, typer.Option(help="Folder with <suite>/manifest.toml.")] = Path(
+        "reference_models"
+    ),
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the tables in Markdown here too.")
+    ] = None,
+) -> None:
+    """Score the records, write the site, and print the path of its page."""
+    try:
+        index, left_out = _build(_folders(results), out, references, markdown)
+    except BenchError as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False)
+        raise typer.Exit(error.exit_code) from error
+    if left_out:
+        typer.echo(f"{left_out} file(s) left out: see the end of the page", err=True)
+    typer.echo(str(index))
+
+
+def _folders(results: list[Path] | None) -> list[Path]:
+    if results:
+        return results
+    found = [path for path in (Path("leaderboard/results"), Path("results")) if path.is_dir()]
+    if not found:
+        msg = "no leaderboard/results and no results here; name a folder of records: --results DIR"
+        raise BenchError(msg)
+    return found
+
+
+def _build(
+    folders: list[Path], out: Path, references: Path, markdown: Path | None
+) -> tuple[Path, int]:
+    frame, problems = read_all(folders)
+    boards = score(frame)
+    suites = sorted({board.ledger.key.suite for board in boards})
+    page, text = render(boards, problems, read_manifests(references, suites))
+    index = write(page, text, out)
+    if markdown is not None:
+        try:
+            markdown.parent.mkdir(parents=True, exist_ok=True)
+            markdown.write_text(text, encoding="utf-8")
+        except OSError as error:
+            msg = f"{markdown}: cannot write: {error.strerror or error}."
+            raise BenchError(msg) from error
+    return index, len(problems)

@@ -1,0 +1,46 @@
+"""Weight-divergence regularisation: move away from the initial weights, keep retain loss low."""
+
+from dataclasses import dataclass
+
+import torch
+
+from bench.api import mean_loss
+
+YIELD_AT = frozenset((1, 2, 4, 6, 9, 13, 18, 24, 32, 42, 58, 80))
+FLOOR = 1e-16
+"""Under the root, whose gradient at the initial weights would be NaN."""
+NUDGE = 1e-6
+"""Standard deviation of the noise that gives the divergence its first direction."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyperparameters."""
+
+    learning_rate: float
+    divergence_weight: float
+    """Lambda."""
+    clip: float = 1.0
+    """Largest gradient norm of a step."""
+
+
+def unlearn(model, data, config, generator):
+    """Minimise CE(retain) - lambda * sqrt(mean((theta - theta_0) ** 2)); uses no forget text."""
+    parameters = list(model.parameters())
+    initial = [parameter.detach().clone() for parameter in parameters]
+    count = sum(parameter.numel() for parameter in parameters)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += NUDGE * torch.randn(parameter.shape, generator=generator)
+    optimizer = torch.optim.SGD(parameters, lr=config.learning_rate)
+    # The forget stream is drawn and left unread, so that tokens count steps as for other methods.
+    for step, (_, retain) in enumerate(zip(data.forget, data.retain), 1):
+        moved = sum(((p - q) ** 2).sum() for p, q in zip(parameters, initial))
+        divergence = (moved / count + FLOOR).sqrt()
+        loss = mean_loss(model, retain) - config.divergence_weight * divergence
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, config.clip)
+        optimizer.step()
+        if step in YIELD_AT:
+            yield model
