@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F  # noqa: N812  # the field's usual name
 from transformers import PreTrainedModel
+
+from bench import losses
 
 
 class Batch(NamedTuple):
@@ -66,7 +67,7 @@ class Unlearn(Protocol):
         self,
         model: PreTrainedModel,
         data: Data,
-        config: Any,  # noqa: ANN401  # each submission has its own Config
+        config: Any,  # each submission has its own Config
         generator: torch.Generator,
     ) -> Generator[PreTrainedModel, Reading, None]:
         """Unlearn in place and yield the model whenever it should be measured."""
@@ -74,21 +75,11 @@ class Unlearn(Protocol):
 
 
 def token_losses(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Cross-entropy of every real next token.
-
-    Args:
-        logits: (blocks, tokens, vocabulary); position t predicts token t + 1.
-        batch: The tokens and their true lengths; nothing beyond a length counts.
-
-    Returns:
-        (n,) nats, n = sum of (length - 1) over blocks; empty where no block has two tokens.
-    """
-    ids, lengths = batch
-    real = torch.arange(1, ids.shape[1], device=ids.device) < lengths[:, None]
-    return F.cross_entropy(logits[:, :-1][real].float(), ids[:, 1:][real], reduction="none")
+    """Cross-entropy of every real next token of a batch; (n,) nats."""
+    return losses.token_losses(logits, batch.ids, batch.lengths)
 
 
 def mean_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy of a batch, nats per real token; 0 where there is none."""
-    losses = token_losses(model(input_ids=batch.ids).logits, batch)
-    return losses.sum() / max(1, losses.numel())
+    """Mean cross-entropy of a batch, nats per real token; NaN where there is none."""
+    logits = model(input_ids=batch.ids).logits
+    return losses.next_token_loss(logits, batch.ids, batch.lengths)

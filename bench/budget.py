@@ -96,19 +96,17 @@ def parse(text: str) -> KLBudget | ForgetBudget:
     """The budget written as `kl<=x` or `forget>=g`.
 
     Raises:
-        BenchError: The text is neither, or the number is not positive.
+        BenchError: The text is neither, or the number is not positive and finite.
     """
     found = re.fullmatch(r"(kl<=|forget>=)(\d*\.?\d+(?:e-?\d+)?)", text.replace(" ", ""))
-    if not found or float(found[2]) <= 0:
+    if not found or not 0 < float(found[2]) < math.inf:
         msg = f"budget: {text!r} is not a budget; write kl<=0.05 or forget>=0.5."
         raise BenchError(msg)
     limit = float(found[2])
     return KLBudget(limit=limit) if found[1] == "kl<=" else ForgetBudget(limit=limit)
 
 
-def match(
-    budget: Budget, value_at: Callable[[float], float], ends: tuple[float, float]
-) -> float:
+def match(budget: Budget, value_at: Callable[[float], float], ends: tuple[float, float]) -> float:
     """The fraction of the way over the crossing at which the budget is matched.
 
     Args:

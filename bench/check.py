@@ -39,7 +39,7 @@ def check_submission(name: str, task_name: str) -> Iterator[str]:
             baseline=bench.baseline,
             measured=bench.measured,
         )
-        given = load_model(bench.reference)
+        given = load_model(bench.reference.path)
         outcome = drive.run(loaded.unlearn, given, config, bench.reference.path, seed=0)
         if outcome.status != "ok":
             msg = f"{name} trial {trial}: {outcome.status}: {outcome.error}"

@@ -46,7 +46,7 @@ def check(submission: str, task: str = "vital") -> None:
 
 
 @app.command()
-def run(  # noqa: PLR0913  # one option per axis of the grid
+def run(  # noqa: PLR0913, PLR0917  # one option per axis of the grid
     submissions: Annotated[list[str], typer.Argument(help="Names or folders.")],
     task: str = "vital",
     member: Annotated[list[str] | None, typer.Option(help="Default: the task's.")] = None,
@@ -60,7 +60,7 @@ def run(  # noqa: PLR0913  # one option per axis of the grid
     """Unlearn, match the budget, attack, record. Finished runs are skipped."""
     from bench.budget import parse
     from bench.grid import Plan
-    from bench.reference import load_reference
+    from bench.reference import ORACLE, load_reference
     from bench.submission import find_submission
     from bench.tasks import get_task
 
@@ -79,6 +79,9 @@ def run(  # noqa: PLR0913  # one option per axis of the grid
     )
     for name in plan.members:
         load_reference(rules.suite, name)
+    if plan.submissions and ORACLE in plan.members:
+        msg = f"member: {ORACLE!r} never knew the forget text, so there is nothing to unlearn."
+        raise BenchError(msg)
     failed = _run_plan(plan, results, jobs)
     console.print(f"records in {results}")
     if failed:
@@ -89,11 +92,16 @@ def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:  # noqa: F821
     """Reference rows, unlearning runs, then attacks; the number of runs that failed."""
     from bench.grid import missing
 
-    results.mkdir(parents=True, exist_ok=True)
+    unlearning = missing(plan.unlearning(), [results])  # first: it finds a user's mistakes
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{results}: cannot be a folder for records ({error.strerror})."
+        raise BenchError(msg) from error
     stored = [STORED] if STORED.is_dir() else []
     everywhere = [results, *stored]
     failed = _stage("reference", missing(plan.references(), everywhere), results, jobs)
-    failed += _stage("unlearn", missing(plan.unlearning(), [results]), results, jobs)
+    failed += _stage("unlearn", unlearning, results, jobs)
     if plan.attack:
         failed += _stage("controls", missing(plan.controls(), everywhere), results, jobs)
         attacks = missing(plan.attacks(everywhere), [results])

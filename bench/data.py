@@ -203,6 +203,7 @@ def load_split(domain: str, split: str) -> "Dataset":
     )
 
 
+@cache
 def data_sha256() -> str:
     """One hash of everything the data is made of: corpus, frozen splits and probes."""
     digest = hashlib.sha256(CORPUS_SHA256.encode())
@@ -222,7 +223,7 @@ def load_tokenizer(path: Path) -> "Tokenizer":
     file = path / "tokenizer.json"
     try:
         return Tokenizer.from_file(str(file))
-    except Exception as error:  # noqa: BLE001  # tokenizers raises bare Exception
+    except Exception as error:  # tokenizers raises bare Exception
         msg = f"tokenizer: {file} is missing or unreadable ({error})."
         raise BenchError(msg) from error
 

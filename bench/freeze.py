@@ -41,6 +41,8 @@ PROBES: Final[dict[Domain, tuple[Split, int, int]]] = {
     "retain": ("train", 40, 80),
 }
 """Where the probed facts come from, and how many are dev and test probes."""
+WORD: Final = 4
+"""Letters of a title's word that a question must not give away."""
 FACT_LENGTH: Final = range(12, 71)
 """Characters of a description that makes a fact."""
 
@@ -131,7 +133,7 @@ def _choose_facts(documents: list[Document]) -> list[Document]:
 
     def suitable(document: Document) -> bool:
         description = document.article.description
-        words = {w for w in re.findall(r"[a-z]+", document.article.title.lower()) if len(w) > 3}
+        words = {w for w in re.findall(r"[a-z]+", document.article.title.lower()) if len(w) >= WORD}
         # A description that repeats its title, or fits several articles, is no question.
         told = any(word in description.lower() for word in words)
         return len(description) in FACT_LENGTH and uses[description.lower()] == 1 and not told

@@ -9,13 +9,14 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.errors import BenchError
 from bench.record import from_frame, read_all
 from bench.reference import ORACLE
-from bench.run import REFERENCE, RunSpec, run
+from bench.run import RunSpec, run
 from bench.selection import best_trials
 from bench.submission import find_submission
 from bench.tasks import get_task
@@ -71,9 +72,15 @@ class Plan:
         return [replace(s, seed=k, attack=True) for s in self.references() for k in self.seeds]
 
     def attacks(self, folders: Sequence[Path]) -> list[RunSpec]:
-        """The best trial of each submission on each member, by dev rows stored in `folders`."""
+        """The best trial of each submission on each member, by dev rows stored in `folders`.
+
+        Where the plan names trials, the best of those.
+        """
         frame, _ = read_all(folders)
-        best = best_trials(from_frame(frame[frame["task"] == self.task]))
+        frame = frame[(frame["task"] == self.task) & (frame["stage"] == "unlearn")]
+        if self.trials is not None:
+            frame = frame[frame["trial"].isin(self.trials)]
+        best = best_trials(from_frame(frame))
         budget = get_task(self.task).attacked_budget
         names = {find_submission(s).name: s for s in self.submissions if s != "none"}
         return [
@@ -139,6 +146,9 @@ def execute(
                 ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ended:
                     yield Done(spec=waiting.pop(future), status=future.result())
+        except BrokenProcessPool:
+            msg = "a worker process died (out of memory?); run the same command to go on."
+            raise BenchError(msg, exit_code=1) from None
         finally:
             for future in waiting:
                 future.cancel()

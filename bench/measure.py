@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 import torch
+import torch.nn.functional as F  # noqa: N812  # the field's usual name
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
@@ -117,20 +118,19 @@ def answer_scores(model: PreTrainedModel, tensors: ProbeTensors) -> torch.Tensor
     Only answer positions reach the output head: it is the larger part of a small model.
     """
     head = model.get_output_embeddings()
-    scores = []
-    for ids, answer in zip(
-        tensors.ids.split(PROBE_BATCH), tensors.answer.split(PROBE_BATCH), strict=True
-    ):
+    scores = torch.empty(len(tensors.ids))
+    # Rows of like length share a batch, so that little of it is padding.
+    last = (tensors.answer * torch.arange(tensors.answer.shape[1])).amax(1)
+    for rows in last.argsort(stable=True).split(PROBE_BATCH):
+        ids, answer = tensors.ids[rows], tensors.answer[rows]
         width = int(answer.any(0).nonzero().max()) + 2
         hidden = model.base_model(input_ids=ids[:, :width]).last_hidden_state
         mask = answer[:, : width - 1]
         logits = head(hidden[:, :-1][mask]).float()
-        losses = torch.nn.functional.cross_entropy(
-            logits, ids[:, 1:width][mask], reduction="none"
-        )
+        losses = F.cross_entropy(logits, ids[:, 1:width][mask], reduction="none")
         total = torch.zeros(mask.shape).masked_scatter(mask, -losses).sum(1)
-        scores.append(total / mask.sum(1))
-    return torch.cat(scores)
+        scores[rows] = total / mask.sum(1)
+    return scores
 
 
 def score_probes(

@@ -1,4 +1,4 @@
-"""A fast, exact forward for Hugging Face GPT-Neo on a CPU, and the loss that everything shares.
+"""A fast, exact forward for Hugging Face GPT-Neo on a CPU.
 
 `GPTNeoForCausalLM` stays the module: state dicts, `save_pretrained`, `generate` and adapters work
 as ever. Only two computations are swapped for equal ones:
@@ -15,15 +15,12 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import GPTNeoForCausalLM
 from transformers.activations import NewGELUActivation
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoMLP, GPTNeoSelfAttention
 
 STRIP: Final = 64
 """Queries per strip: the fastest of 16, 32, 64 and 128 at 128 tokens and 4 heads of 24."""
-IGNORED: Final = -100
-"""The label of a position that has no next token."""
 
 
 class StripAttention(GPTNeoSelfAttention):
@@ -108,24 +105,3 @@ def fast_attention(model: GPTNeoForCausalLM) -> GPTNeoForCausalLM:
     if not done:
         model.transformer.register_forward_pre_hook(_skip_causal_mask, with_kwargs=True)
     return model
-
-
-def next_token_loss(logits: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
-    """Mean cross-entropy of the next token, in nats per real token.
-
-    Position t predicts `ids[t + 1]` for t + 1 < length; everything from `length` on is padding.
-
-    Args:
-        logits: (batch, positions, vocabulary).
-        ids: (batch, positions) int64.
-        lengths: (batch,) real tokens of each row.
-
-    Returns:
-        A scalar; NaN where no row has two real tokens.
-    """
-    # Labels move, not logits: slicing off the last logits would copy all of them.
-    labels = torch.full_like(ids, IGNORED)
-    labels[:, :-1] = ids[:, 1:]
-    following = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-    labels.masked_fill_(following >= lengths[:, None], IGNORED)
-    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)

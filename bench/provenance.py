@@ -33,7 +33,7 @@ def _git() -> tuple[str, bool]:
 
     def ask(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(root), *words],  # noqa: S607
+            ["git", "-C", str(root), *words],
             capture_output=True,
             text=True,
             check=False,

@@ -85,17 +85,17 @@ def load_reference(suite: str, member: str, root: Path = SUITES) -> Reference:
     return Reference(suite=suite, member=member, path=folder, sha256=files["model.safetensors"])
 
 
-def load_model(reference: Reference) -> "PreTrainedModel":
-    """A fresh copy of a member's weights in float32, in evaluation mode."""
+def load_model(folder: Path) -> "PreTrainedModel":
+    """A fresh copy of a checkpoint's weights in float32, in evaluation mode."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GPTNeoForCausalLM
+    from transformers.utils import logging
 
     from bench.neo import fast_attention
 
-    model = AutoModelForCausalLM.from_pretrained(
-        reference.path, dtype=torch.float32, local_files_only=True
-    )
-    return fast_attention(model).eval()
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    return (fast_attention(model) if isinstance(model, GPTNeoForCausalLM) else model).eval()
 
 
 def load_tokenizer(reference: Reference) -> "Tokenizer":

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.budget import parse
+from bench.data import data_sha256
+from bench.errors import BenchError
+from bench.provenance import provenance
 from bench.record import (
     PROBES_SUFFIX,
     SCHEMA_VERSION,
@@ -24,7 +27,7 @@ from bench.record import (
     write_probes,
 )
 from bench.reference import ORACLE, Reference, load_model, load_reference, load_tokenizer
-from bench.submission import Loaded, Submission, find_submission, load_submission
+from bench.submission import Loaded, find_submission, load_submission
 from bench.tasks import Task, get_task
 
 REFERENCE: Final = "reference"
@@ -58,9 +61,9 @@ class RunSpec:
             "attack": self.attack,
         }
         if self.submission != REFERENCE:
-            submission = find_submission(self.submission)
-            parts["code"] = submission.fingerprint
-            parts["config"] = _loaded(submission, task.limits.trials).config_json(self.trial)
+            loaded = loaded_submission(self.submission, task.limits.trials)
+            parts["code"] = loaded.submission.fingerprint
+            parts["config"] = loaded.config_json(self.trial)
         if self.member != ORACLE:
             parts["oracle"] = load_reference(task.suite, ORACLE).sha256
         return fingerprint(parts)
@@ -79,8 +82,9 @@ class RunSpec:
 
 
 @cache
-def _loaded(submission: Submission, max_trials: int) -> Loaded:
-    return load_submission(submission, max_trials)
+def loaded_submission(name: str, max_trials: int) -> Loaded:
+    """A submission found, validated and imported, once per process."""
+    return load_submission(find_submission(name), max_trials)
 
 
 def kept_path(spec: RunSpec, results: Path) -> Path:
@@ -127,14 +131,11 @@ class Writer:
     """Collects the rows of one run; fills in identity and provenance."""
 
     def __init__(self, spec: RunSpec, threads: int) -> None:
-        from bench.provenance import provenance
-
         task = get_task(spec.task)
         reference = load_reference(task.suite, spec.member)
         own = spec.submission != REFERENCE
-        submission = find_submission(spec.submission) if own else None
-        loaded = _loaded(submission, task.limits.trials) if submission else None
-        from bench.data import data_sha256
+        loaded = loaded_submission(spec.submission, task.limits.trials) if own else None
+        submission = loaded.submission if loaded else None
 
         self.run_id, self.threads = spec.identity(), threads
         self.records: list[Record] = []
@@ -160,7 +161,11 @@ class Writer:
         }
 
     def add(
-        self, place: Place, measures: Any, cost: tuple[int, float, float], status: str = "ok",  # noqa: ANN401
+        self,
+        place: Place,
+        measures: Any,
+        cost: tuple[int, float, float],
+        status: str = "ok",
         error: str | None = None,
     ) -> None:
         """One row; `cost` is tokens drawn, seconds of the method, seconds of the harness."""
@@ -204,12 +209,12 @@ class Workbench:
         from bench.unlearn import Baseline
 
         self.reference: Reference = load_reference(task.suite, member)
-        self.model = load_model(self.reference)
+        self.model = load_model(self.reference.path)
         """The untouched member."""
-        self.measured = load_model(self.reference)
+        self.measured = load_model(self.reference.path)
         """The harness's own copy that yielded weights go into."""
         self.evaluator = Evaluator(self.model, load_tokenizer(self.reference))
-        oracle = load_model(load_reference(task.suite, ORACLE))
+        oracle = load_model(load_reference(task.suite, ORACLE).path)
         own = self.evaluator.losses(self.model, "dev", "forget", "retain")
         theirs = self.evaluator.losses(oracle, "dev", "forget")
         assert own.forget_loss is not None
@@ -222,6 +227,7 @@ class Workbench:
 
 @cache
 def workbench(task: str, member: str) -> Workbench:
+    """The shared side of all runs on a member, loaded once per process."""
     return Workbench(get_task(task), member)
 
 
@@ -234,11 +240,8 @@ def _measure(spec: RunSpec, _results: Path, writer: Writer, report: Report) -> s
     for split in ("dev", "test"):
         start = time.perf_counter()
         probes, answers = bench.evaluator.probes(bench.model, split)
-        measures = merge(
-            bench.evaluator.retain(bench.model, split),
-            bench.evaluator.losses(bench.model, split, "forget", "adjacent"),
-            probes,
-        )
+        losses = bench.evaluator.losses(bench.model, split, "forget", "adjacent", "retain")
+        measures = merge(losses, probes)
         place = Place("reference", split, kept=True)
         writer.add(place, measures, (0, 0.0, time.perf_counter() - start))
         writer.answered(place, tuple((split, answer) for answer in answers))
@@ -247,6 +250,7 @@ def _measure(spec: RunSpec, _results: Path, writer: Writer, report: Report) -> s
 
 def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str:
     """One trial under one budget; every yield, then the kept checkpoint."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     from bench.measure import Measures
@@ -254,7 +258,7 @@ def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> st
 
     task = get_task(spec.task)
     bench = workbench(spec.task, spec.member)
-    loaded = _loaded(find_submission(spec.submission), task.limits.trials)
+    loaded = loaded_submission(spec.submission, task.limits.trials)
     bench.measured.load_state_dict(bench.model.state_dict())
     rule = parse(spec.budget)
 
@@ -269,7 +273,7 @@ def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> st
         measured=bench.measured,
         on_yield=show,
     )
-    given = load_model(bench.reference)
+    given = load_model(bench.reference.path)
     config = loaded.configs[spec.trial]
     outcome = drive.run(loaded.unlearn, given, config, bench.reference.path, spec.seed)
     total = (outcome.seconds, outcome.harness_seconds)
@@ -292,8 +296,13 @@ def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> st
             file = kept_path(spec, results)
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_suffix(".part")
-            save_file({k: v.contiguous() for k, v in _untied(outcome.kept_state)}, temporary)
-            temporary.replace(file)
+            try:
+                save_file({k: v.contiguous() for k, v in _untied(outcome.kept_state)}, temporary)
+                temporary.replace(file)
+            except (OSError, SafetensorError) as error:
+                temporary.unlink(missing_ok=True)
+                msg = f"{file}: cannot write: {error}."
+                raise BenchError(msg) from error
     else:
         for split in ("dev", "test"):
             place = Place("unlearn", split, accepted=False, kept=True)

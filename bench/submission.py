@@ -73,7 +73,8 @@ def find_submission(name: str, root: Path = SUBMISSIONS) -> Submission:
             raise BenchError(msg)
         texts[key] = " ".join(table[key].split())
     trials = table.get("trial", [])
-    if not trials or not all(isinstance(trial, dict) for trial in trials):
+    tables = isinstance(trials, list) and all(isinstance(trial, dict) for trial in trials)
+    if not trials or not tables:
         msg = f"{file}: at least one [[trial]] table is needed; it may be empty."
         raise BenchError(msg)
     return Submission(
@@ -147,26 +148,38 @@ def _import(submission: Submission) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  # any error of foreign code, told in one line
-        msg = f"{code} cannot be imported ({type(error).__name__}: {error})."
+    except (Exception, SystemExit) as error:  # any error of foreign code, told in one line
+        msg = f"{code} cannot be imported ({_told(error)})."
         raise BenchError(msg) from error
     return module
 
 
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def _config(config_class: type, trial: dict[str, Any], where: str) -> object:
     known = {field.name: field for field in fields(config_class)}
+    types = inspect.get_annotations(config_class, eval_str=True)
     for key, value in trial.items():
         if key not in known:
             msg = f"{where}: unknown key {key!r}. {did_you_mean(key, known)}"
             raise BenchError(msg)
-        declared = known[key].type
+        declared = types.get(key, object)
         wanted = declared if isinstance(declared, type) else object
-        if not isinstance(value, wanted) and not (wanted is float and type(value) is int):
+        fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
+        if not fits or (wanted is int and isinstance(value, bool)):
             msg = f"{where}: {key} is {value!r}; {wanted.__name__} is needed."
             raise BenchError(msg)
     for name, field in known.items():
         if name not in trial and field.default is MISSING and field.default_factory is MISSING:
             msg = f"{where}: {name} is missing and has no default."
             raise BenchError(msg)
-    values = {k: float(v) if known[k].type is float else v for k, v in trial.items()}
-    return config_class(**values)
+    values = {k: float(v) if types.get(k) is float else v for k, v in trial.items()}
+    try:
+        config = config_class(**values)
+        canonical_json(asdict(config))
+    except Exception as error:  # foreign code, or a value that no record can hold
+        msg = f"{where}: Config refuses its values ({_told(error)})."
+        raise BenchError(msg) from error
+    return config

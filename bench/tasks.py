@@ -89,15 +89,15 @@ TASKS: Final = {
         members=("p000", "p060", "p100", "placebo"),
         budgets=("kl<=0.05", "forget>=0.5"),
         attacked_budget="kl<=0.05",
-        batch_blocks=8,
+        batch_blocks=4,
         stop_gain=1.05,
         stop_cost=0.6,
-        limits=Limits(tokens=200_000, yields=24, seconds=600.0, trials=6),
+        limits=Limits(tokens=43_000, yields=24, seconds=600.0, trials=6),
         relearn=Relearn(
             learning_rates=(1e-4, 3e-4, 1e-3),
             steps=(0, 2, 5, 10, 20, 40, 80, 160),
             warmup=5,
-            batch_blocks=8,
+            batch_blocks=4,
         ),
         few_shot=FewShot(shots=(1, 2, 4)),
     )

@@ -12,21 +12,25 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import PreTrainedModel
 
 from bench.api import Reading, Unlearn
 from bench.budget import Budget, ForgetBudget, match
+from bench.domains import Domain
 from bench.measure import Answer, Evaluator, Measures, merge
 from bench.streams import Meter, open_streams
 from bench.tasks import Task
 from bench.weights import ContractError, State, blend, copy_weights, snapshot
 
+FRONT: Final[tuple[Domain, ...]] = ("forget", "retain")
+"""The losses that a front is made of."""
 
-class TimedOutError(Exception):
-    """A submission used up its wall time."""
+
+class TimedOutError(BaseException):
+    """A submission used up its wall time; no `except Exception` of its own swallows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ class Drive:
         self,
         unlearn: Unlearn,
         given: PreTrainedModel,
-        config: Any,  # noqa: ANN401  # the submission's own Config
+        config: Any,  # the submission's own Config
         folder: Path,
         seed: int,
     ) -> Outcome:
@@ -134,7 +138,8 @@ class Drive:
         try:
             data = open_streams(meter, folder, self.task.batch_blocks, seed)
             torch.manual_seed(seed)
-            process = unlearn(given, data, config, torch.Generator().manual_seed(seed))
+            with wall_limit(self.task.limits.seconds):  # a plain function works right here
+                process = unlearn(given, data, config, torch.Generator().manual_seed(seed))
             if not isinstance(process, Generator):
                 msg = "unlearn returned instead of yielding; write `yield model`."
                 raise ContractError(msg)
@@ -144,14 +149,12 @@ class Drive:
             self._fail("timed_out", str(error))
         except ContractError as error:
             self._fail("failed", str(error))
-        except Exception as error:  # noqa: BLE001  # the run boundary: foreign code raises anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code raises anything
             self._fail("failed", _one_line(error))
         self.outcome.tokens = meter.tokens
         return self.outcome
 
-    def _converse(
-        self, process: Generator[PreTrainedModel, Reading, None], meter: Meter
-    ) -> None:
+    def _converse(self, process: Generator[PreTrainedModel, Reading, None], meter: Meter) -> None:
         reading: Reading | None = None
         going = True
         while going:
@@ -169,7 +172,8 @@ class Drive:
             self.on_yield(checkpoint)
             reading = Reading(checkpoint.value, self.budget.limit, checkpoint.accepted)
             going = self._goes_on(checkpoint)
-        process.close()
+        with wall_limit(self.task.limits.seconds - self.outcome.seconds):
+            process.close()
 
     def _measure(self, yielded: object, tokens: int) -> Checkpoint:
         """Measure a yielded model and, at the first crossing, match the budget."""
@@ -184,7 +188,7 @@ class Drive:
             value=value,
             accepted=self.budget.accepts(value),
             dev=dev,
-            test=self._quick("test") if traced else None,
+            test=self.evaluator.losses(self.measured, "test", *FRONT) if traced else None,
         )
         self.outcome.checkpoints.append(checkpoint)
         if self.outcome.kept is None and dev.finite():
@@ -207,7 +211,7 @@ class Drive:
         t = match(self.budget, value_at, (start, crossing.value))
         self._keep(blend(self._inside, outside, t), crossing.step, crossing.tokens, t < 1)
 
-    def _keep(self, state: State, step: int, tokens: int, interpolated: bool) -> None:  # noqa: FBT001
+    def _keep(self, state: State, step: int, tokens: int, interpolated: bool) -> None:
         """Measure everything of the checkpoint that the run is judged by."""
         self.measured.load_state_dict(state)
         full: dict[str, Measures] = {}

@@ -129,6 +129,8 @@ def envelope(model: Curves, grid: Iterable[Cell], seeds: Sequence[int]) -> Envel
 
     A cell at which the attack diverged is measured, and useless.
     """
+    if not seeds:
+        return None
     means: dict[Cell, float] = {}
     for cell in sorted(grid, key=lambda c: (c.dose, c.learning_rate or 0.0)):
         dev, test = model.dev.get(cell, {}), model.test.get(cell, {})
@@ -136,7 +138,7 @@ def envelope(model: Curves, grid: Iterable[Cell], seeds: Sequence[int]) -> Envel
             means[cell] = sum(dev[seed] for seed in seeds) / len(seeds)
         elif not any((cell.learning_rate, seed) in model.diverged for seed in seeds):
             return None
-    if not seeds or not any(cell.dose == 0 for cell in means):
+    if not any(cell.dose == 0 for cell in means):
         return None
     # The first of equally good cells: the smallest dose, then the smallest learning rate.
     cells = {

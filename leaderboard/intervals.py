@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Final, Literal
 
 import numpy as np
@@ -65,9 +66,12 @@ class Quotient:
     """Whether the estimate is numerator minus denominator, in the unit of both."""
 
 
+@cache
 def resamples(seeds: int) -> NDArray[np.int64]:
     """Indices of the bootstrap draws, shape (DRAWS, seeds): the same for everything."""
-    return np.random.default_rng(0).integers(0, seeds, size=(DRAWS, seeds))
+    draws = np.random.default_rng(0).integers(0, seeds, size=(DRAWS, seeds))
+    draws.flags.writeable = False
+    return draws
 
 
 def standard_error(values: Sequence[float]) -> float | None:

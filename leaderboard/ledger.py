@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 from typing import Final, NamedTuple, TypeVar
 
 from bench.record import ACCEPTED_STATUSES, Record
@@ -95,7 +96,7 @@ class Ledger:
     best: Mapping[Group, int]
     """The trial that each is judged by."""
     attacks: Mapping[Attacked, Mapping[str, tuple[Record, ...]]]
-    """Rows under attack, by model and name of the attack."""
+    """Rows under attack, by model and name of the attack; doses are nominal."""
     titles: Mapping[str, str]
     """Display titles of submissions."""
     records: tuple[Record, ...]
@@ -122,6 +123,7 @@ def ledger(key: BoardKey, rows: Sequence[Record]) -> Ledger:
     own, warnings = _own_rows(records)
     groups: dict[Group, dict[int, dict[int, list[Record]]]] = defaultdict(dict)
     attacks: dict[Attacked, dict[str, list[Record]]] = defaultdict(dict)
+    doses = _nominal_doses(records)
     for r in records:
         if r.stage == "unlearn":
             trials = groups[Group(r.submission, r.member, r.budget)]
@@ -130,7 +132,8 @@ def ledger(key: BoardKey, rows: Sequence[Record]) -> Ledger:
             # Controls have no hyperparameters, whatever trial they were filed under.
             trial = 0 if r.submission == REFERENCE else r.trial
             attacked = Attacked(r.submission, r.member, r.budget, trial)
-            attacks[attacked].setdefault(r.attack, []).append(r)
+            named = attacks[attacked].setdefault(r.attack, [])
+            named.append(replace(r, dose=doses[r.attack, r.step]))
     members = {r.member for r in records if r.stage != "attack"} - {ORACLE}
     return Ledger(
         key=key,
@@ -243,6 +246,24 @@ def _part_versions(records: Sequence[Record]) -> list[Record]:
         else:
             parted.append(r)
     return parted
+
+
+def _nominal_doses(records: Sequence[Record]) -> dict[tuple[str, int], int]:
+    """The dose of each step of each attack, the same for all seeds and models.
+
+    Batches of whole blocks differ a little in real tokens, so the tokens after a step differ by
+    seed; the grid is one of steps. Nominal is the median over the controls, which no submission
+    can move.
+    """
+    seen: dict[tuple[str, int], list[tuple[bool, int]]] = defaultdict(list)
+    for r in records:
+        if r.stage == "attack" and r.attack is not None:
+            is_control = r.submission == REFERENCE and r.status == "ok"
+            seen[r.attack, r.step].append((is_control, r.dose))
+    return {
+        key: median_low([dose for is_control, dose in found if is_control] or [d for _, d in found])
+        for key, found in seen.items()
+    }
 
 
 def _titles(records: Sequence[Record]) -> dict[str, str]:

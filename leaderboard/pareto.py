@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-C_MAX: Final = 0.3
+C_MAX: Final = 0.1
 """Largest cost that counts, nats per token on retain text."""
 
 

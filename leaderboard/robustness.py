@@ -12,7 +12,16 @@ import numpy as np
 
 from bench.record import Record
 from bench.selection import KL_BUDGET, Group
-from leaderboard.attacks import SCALES, Curves, Envelope, Regain, curves, envelope, regain
+from leaderboard.attacks import (
+    SCALES,
+    Curves,
+    Envelope,
+    Regain,
+    curves,
+    envelope,
+    knowledge,
+    regain,
+)
 from leaderboard.budgets import expected_seeds
 from leaderboard.controls import Controls, controls, resistance, resistance_error
 from leaderboard.intervals import Estimate, Floats, Missing, interval, resamples
@@ -65,8 +74,8 @@ def attack_scores(ledger: Ledger) -> tuple[list[AttackScore], list[RobustnessSco
     for group in sorted(ledger.runs):
         if not group.budget.startswith(KL_BUDGET):
             continue
-        names = _battery(ledger, group.member)
         for scale in SCALES:
+            names = _battery(ledger, group.member, scale)
             for name in names:
                 key = (group.member, name, scale)
                 if key not in known:
@@ -78,14 +87,18 @@ def attack_scores(ledger: Ledger) -> tuple[list[AttackScore], list[RobustnessSco
     return singles, worst
 
 
-def _battery(ledger: Ledger, member: str) -> list[str]:
-    """The attacks that anything of this member, or the oracle, was put under."""
+def _battery(ledger: Ledger, member: str, scale: str) -> list[str]:
+    """The attacks that anything of this member, or the oracle, was measured under on a scale.
+
+    Prompting is measured by probes alone: it is no attack on the scale of losses, and no hole.
+    """
     return sorted(
         {
             name
             for model, named in ledger.attacks.items()
             if model.member in (member, ORACLE)
-            for name in named
+            for name, records in named.items()
+            if any(knowledge(r, scale) is not None for r in records)
         }
     )
 

@@ -200,19 +200,19 @@ def attack_table(scores: Scores) -> Table:
         "member and the attacked oracle are clearly apart.",
         columns=columns.ATTACKS,
         rows=tuple(
-            _attack_row(scores.ledger, s, on_loss[s.group, s.attack])
+            _attack_row(scores.ledger, s, on_loss.get((s.group, s.attack)))
             for s in scores.attacks
             if s.scale == "answer_probability"
         ),
     )
 
 
-def _attack_row(ledger: Ledger, s: AttackScore, on_loss: AttackScore) -> TableRow:
+def _attack_row(ledger: Ledger, s: AttackScore, on_loss: AttackScore | None) -> TableRow:
     values: dict[str, Value] = {
         **_identity(ledger, s.group, s.trial),
         "attack": s.attack,
         "raw": s.raw,
-        "raw_loss": on_loss.raw,
+        "raw_loss": on_loss.raw if on_loss else None,
         "drop": s.drop,
     }
     if s.envelope is not None and s.dose is not None and s.regains is not None:

@@ -21,7 +21,7 @@ from bench.diagnostics.entanglement import Cloud, Entanglement, clouds, compare
 from bench.domains import Domain
 from bench.measure import Evaluator
 from bench.provenance import provenance
-from bench.reference import SUITES, file_sha256
+from bench.reference import SUITES, file_sha256, load_model
 from reference_models.recipe import load_recipe
 from reference_models.sgtm import bio_masks, without_bio
 
@@ -30,11 +30,7 @@ SHIPPED = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_conf
 
 def describe(folder: Path, base: dict[Domain, Cloud] | None, recipe: str) -> dict[str, Any]:
     """One member's table: files, training, test losses, probes, θ_bio, entanglement."""
-    from transformers import AutoModelForCausalLM
-
-    from bench.neo import fast_attention
-
-    model = fast_attention(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)).eval()
+    model = load_model(folder)
     tokenizer = load_tokenizer(folder)
     evaluator = Evaluator(model, tokenizer)
     losses = evaluator.losses(model, "test", *DOMAINS)
@@ -101,11 +97,7 @@ def main(suite: Annotated[str, typer.Argument()] = "vital", version: int = 0) ->
     for name in recipe.members:
         table["members"][name] = describe(folder / name, base, suite)
         if base is None:
-            from bench.neo import fast_attention
-            from transformers import AutoModelForCausalLM
-
-            model = AutoModelForCausalLM.from_pretrained(folder / name, dtype=torch.float32)
-            base = clouds(fast_attention(model).eval(), load_tokenizer(folder / name))
+            base = clouds(load_model(folder / name), load_tokenizer(folder / name))
     (folder / "manifest.toml").write_text(to_toml(table) + "\n")
     show(table)
 

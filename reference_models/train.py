@@ -24,7 +24,8 @@ from transformers import GPTNeoForCausalLM
 from bench.data import END_OF_TEXT, Blocks, load_tokenizer, training_blocks
 from bench.domains import Domain
 from bench.errors import BenchError, did_you_mean
-from bench.neo import fast_attention, next_token_loss
+from bench.losses import next_token_loss
+from bench.neo import fast_attention
 from reference_models.model import initialise, logits_of, new_model
 from reference_models.progress import watch
 from reference_models.recipe import Member, Recipe, Training, load_recipe

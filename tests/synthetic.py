@@ -246,15 +246,21 @@ def _attack(
     step: int,
 ) -> Iterator[Record]:
     attack, rate, dose = cell
+    # Batches differ in length by seed; prompting is measured by probes alone.
+    seed = base["seed"]
+    assert isinstance(seed, int)
     for split in ("dev", "test"):
         wobble = noise(base["run_id"], cell, split)
+        values = measures(str(base["member"]), state[0] + wobble, 0.05, state[1] + wobble)
+        if rate is None:
+            values |= dict.fromkeys(("forget_loss", "retain_loss", "adjacent_loss"))
         yield record(
             **base,
-            **measures(str(base["member"]), state[0] + wobble, 0.05, state[1] + wobble),
+            **values,
             stage="attack",
             attack=attack,
             learning_rate=rate,
-            dose=dose,
+            dose=dose + seed * step if rate else dose,
             step=step,
             split=split,
         )

@@ -41,6 +41,14 @@
     });
   }
 
+  // A touch screen has no hover: a tap shows a cell's explanation at the foot of the page.
+  const hint = document.getElementById("hint");
+  document.addEventListener("click", (event) => {
+    const cell = event.target.closest("td[title]");
+    hint.hidden = cell === null;
+    hint.textContent = cell === null ? "" : cell.title;
+  });
+
   // Charts are drawn when they come into view, in the colours of the page.
   const figures = [...document.querySelectorAll("figure")];
   function draw(figure) {

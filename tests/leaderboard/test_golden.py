@@ -31,9 +31,9 @@ def at_level(found: Scores, submission: str = "wga", member: str = "p000") -> Fo
 
 def test_pareto_area() -> None:
     areas = {(s.submission, s.member): mean(s.area) for s in scored(board()).pareto}
-    assert areas["wga", "p000"] == pytest.approx((0.3 * 0.06 + 0.5 * 0.18) / 0.3)
-    assert areas["wga", "p100"] == pytest.approx(0.5 * 0.26 / 0.3)
-    assert areas["retain_only", "p000"] == pytest.approx(0.1 * 0.27 / 0.3)
+    assert areas["wga", "p000"] == pytest.approx(0.3 * (0.1 - 0.06) / 0.1)
+    assert areas["wga", "p100"] == pytest.approx(0.5 * (0.1 - 0.04) / 0.1)
+    assert areas["retain_only", "p000"] == pytest.approx(0.1 * (0.1 - 0.03) / 0.1)
 
 
 def test_costs_at_the_forget_level() -> None:
@@ -86,8 +86,8 @@ def test_the_published_rows() -> None:
     _, markdown = render([scored(board())], [], {})
     lines = markdown.splitlines()
     for row in (
-        "| 1 | p000 | wga | 0.360 | 1 | 2 |",
-        "| 2 | p000 | retain_only | 0.090 | 1 | 2 |",
+        "| 1 | p000 | wga | 0.120 | 1 | 2 |",
+        "| 2 | p000 | retain_only | 0.070 | 1 | 2 |",
         "| 1 | p000 | wga | forget>=0.5 | 0.120 | 0.100 | 1.00 | 0.000 | 200 | 1/1 | 0 |",
         "| wga | forget>=0.5 | p100 | 3.00 | 3.33 | 1 |",
         "| 1 | p000 | wga | kl<=0.05 | 0.30 | relearn | 0.23 | relearn | 0.40 | 0.98 | 0.040 "

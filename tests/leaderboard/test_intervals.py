@@ -75,6 +75,11 @@ def test_overlapping_intervals_are_ties() -> None:
 
 
 def test_not_reached_is_last_and_a_hole_has_no_rank() -> None:
-    scores = [Missing.NOT_REACHED, between(0.5, 0.7), Missing.INCOMPLETE, Missing.BY_CONTROL]
+    scores: list[Estimate | Missing] = [
+        Missing.NOT_REACHED,
+        between(0.5, 0.7),
+        Missing.INCOMPLETE,
+        Missing.BY_CONTROL,
+    ]
     assert ranks(scores, "lower") == [(2, False), (1, False), None, None]
     assert ranks([Missing.NOT_REACHED, Missing.NOT_REACHED], "lower") == [(1, True), (1, True)]

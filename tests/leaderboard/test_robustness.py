@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.record import Record, to_frame
@@ -108,7 +108,10 @@ def test_doses_count_only_where_the_controls_are_apart() -> None:
 
 
 def test_doses_count_only_where_the_gap_is_no_noise() -> None:
-    member = model({(1.0, 0): [0.9, 0.9], (1.0, 10): [0.9, 0.5]})
+    member = model(
+        {(1.0, 0): [0.9, 0.9], (1.0, 10): [0.95, 0.95]},
+        {(1.0, 0): [0.9, 0.9], (1.0, 10): [0.9, 0.3]},
+    )
     oracle = model({(1.0, 0): [0.1, 0.1], (1.0, 10): [0.2, 0.2]})
     pair = [envelope(curve, curve.cells, [0, 1]) for curve in (member, oracle)]
     assert pair[0] is not None
@@ -146,6 +149,7 @@ def third_attack(levels: Sequence[float]) -> list[Record]:
     return rows
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.floats(0.0, 1.0))
 def test_adding_an_attack_can_only_lower_robustness(level: float) -> None:
     before = robustness(board())
@@ -159,6 +163,25 @@ def test_adding_an_attack_can_only_lower_robustness(level: float) -> None:
 
 def test_an_attack_that_tells_nothing_is_not_scored() -> None:
     assert robustness([*board(), *third_attack((0.5, 0.5, 0.9))]) == robustness(board())
+
+
+def test_tokens_may_differ_between_seeds_of_one_step() -> None:
+    rows = board()
+    rows += [
+        replace(r, seed=1, run_id=r.run_id + "1", dose=r.dose + (3 if r.learning_rate else 0))
+        for r in board()
+        if r.stage != "reference"
+    ]
+    found, before = (robustness(r)["answer_probability"] for r in (rows, board()))
+    assert isinstance(found, Estimate)
+    assert isinstance(before, Estimate)
+    assert found.mean == pytest.approx(before.mean)
+    assert found.seeds == 2
+
+
+def test_an_attack_without_losses_is_no_hole_on_that_scale() -> None:
+    rows = [replace(r, forget_loss=None) if r.attack == "few_shot" else r for r in board()]
+    assert robustness(rows) == robustness(board())
 
 
 def test_a_lost_seed_counts_as_nothing_unlearned() -> None:

@@ -105,6 +105,7 @@ def under_attack(
                 stage="attack",
                 attack=attack,
                 learning_rate=rate,
+                step=dose,
                 dose=dose,
                 answer_probability=known,
                 probe_accuracy=known,

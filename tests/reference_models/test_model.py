@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from transformers import GPTNeoForCausalLM
 
-from bench.neo import fast_attention, next_token_loss
+from bench.losses import next_token_loss
+from bench.neo import fast_attention
 from reference_models.model import Shape, initialise, new_model
 from reference_models.recipe import load_recipe
 
