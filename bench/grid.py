@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -133,7 +134,7 @@ def execute(
     """
     if jobs == 1:
         for spec in specs:
-            status = _work(spec, results, 1, lambda line, s=spec: report(s, line))
+            status = _work(spec, results, 1, partial(report, spec))
             yield Done(spec=spec, status=status)
         return
     context = multiprocessing.get_context("spawn")

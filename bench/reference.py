@@ -94,8 +94,13 @@ def load_model(folder: Path) -> "PreTrainedModel":
     from bench.neo import fast_attention
 
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    return (fast_attention(model) if isinstance(model, GPTNeoForCausalLM) else model).eval()
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True
+    )
+    if isinstance(model, GPTNeoForCausalLM):
+        fast_attention(model)
+    model.eval()
+    return model
 
 
 def load_tokenizer(reference: Reference) -> "Tokenizer":

@@ -41,10 +41,15 @@ def copy_weights(source: object, target: PreTrainedModel) -> None:
     with torch.no_grad():
         for name, tensor in ours.items():
             twin = seen.setdefault(tensor.data_ptr(), name)
-            if twin != name and not torch.equal(theirs[name], theirs[twin]):
+            if twin != name and not _same(theirs[name], theirs[twin]):
                 msg = f"tensors {twin!r} and {name!r} are tied and must stay equal."
                 raise ContractError(msg)
             tensor.copy_(theirs[name])
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bitwise equality but for NaN: a diverged model's tied weights are still tied."""
+    return torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def snapshot(model: PreTrainedModel) -> State:

@@ -15,6 +15,7 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from transformers import GPTNeoForCausalLM
 
 from bench.data import DOMAINS, data_sha256, load_tokenizer
 from bench.diagnostics.entanglement import Cloud, Entanglement, clouds, compare
@@ -23,18 +24,17 @@ from bench.measure import Evaluator
 from bench.provenance import provenance
 from bench.reference import SUITES, file_sha256, load_model
 from reference_models.recipe import load_recipe
-from reference_models.sgtm import bio_masks, without_bio
+from reference_models.sgtm import BioSubnetwork, bio_masks, without_bio
 
 SHIPPED = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 
 
-def describe(folder: Path, base: dict[Domain, Cloud] | None, recipe: str) -> dict[str, Any]:
+def describe(folder: Path, base: dict[Domain, Cloud], bio: BioSubnetwork) -> dict[str, Any]:
     """One member's table: files, training, test losses, probes, θ_bio, entanglement."""
-    model = load_model(folder)
+    model = load_gpt_neo(folder)
     tokenizer = load_tokenizer(folder)
     evaluator = Evaluator(model, tokenizer)
     losses = evaluator.losses(model, "test", *DOMAINS)
-    bio = load_recipe(recipe).bio
     with without_bio(model, bio):
         off = evaluator.losses(model, "test", *DOMAINS)
     probes = {d: evaluator.probes(model, "test", domain=d)[0] for d in DOMAINS}
@@ -46,16 +46,22 @@ def describe(folder: Path, base: dict[Domain, Cloud] | None, recipe: str) -> dic
         "probe_accuracy": {d: m.probe_accuracy for d, m in probes.items()},
         "answer_probability": {d: m.answer_probability for d, m in probes.items()},
         "unseen_answer_probability": {d: m.unseen_answer_probability for d, m in probes.items()},
-        "bio_parameters": sum(int(mask.sum()) for mask in bio_masks(model, bio).values()),
+        "bio_parameters": int(sum(mask.sum() for mask in bio_masks(model, bio).values())),
         "parameters": sum(p.numel() for p in model.parameters()),
     }
-    cloud = clouds(model, tokenizer)
-    rows = compare(cloud, base or cloud)
+    rows = compare(clouds(model, tokenizer), base)
     table["entanglement"] = {_key(row): row.value for row in rows}
     table["entanglement_log_ratio"] = {_key(row): row.log_ratio for row in rows}
     table["entanglement_low"] = {_key(row): row.interval[0] for row in rows}
     table["entanglement_high"] = {_key(row): row.interval[1] for row in rows}
     return table
+
+
+def load_gpt_neo(folder: Path) -> GPTNeoForCausalLM:
+    """A suite's checkpoint."""
+    model = load_model(folder)
+    assert isinstance(model, GPTNeoForCausalLM)
+    return model
 
 
 def _key(row: Entanglement) -> str:
@@ -93,11 +99,10 @@ def main(suite: Annotated[str, typer.Argument()] = "vital", version: int = 0) ->
         "bio": asdict(recipe.bio),
         "members": {},
     }
-    base: dict[Domain, Cloud] | None = None
+    first = folder / next(iter(recipe.members))
+    base = clouds(load_gpt_neo(first), load_tokenizer(first))
     for name in recipe.members:
-        table["members"][name] = describe(folder / name, base, suite)
-        if base is None:
-            base = clouds(load_model(folder / name), load_tokenizer(folder / name))
+        table["members"][name] = describe(folder / name, base, recipe.bio)
     (folder / "manifest.toml").write_text(to_toml(table) + "\n")
     show(table)
 

@@ -87,7 +87,7 @@ def demonstrations(
         room = BLOCK - len(tokenizer.encode(f"{prompt} {longest}").ids) - 8
         order = list(range(len(lines)))
         random.Random(f"{seed} {probe.index}").shuffle(order)
-        chosen = []
+        chosen: list[str] = []
         for index in order:
             if len(chosen) < shots and sizes[index] <= min(room, BLOCK // (shots + 1)):
                 chosen.append(lines[index])

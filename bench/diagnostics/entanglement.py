@@ -140,7 +140,7 @@ def compare(member: dict[Domain, Cloud], base: dict[Domain, Cloud]) -> list[Enta
                 return float(np.log(here / there)) if here > 0 < there else float("nan")
 
             every = np.arange(count)
-            low, high = np.nanquantile([ratio(*draw) for draw in draws], [0.025, 0.975])
+            low, high = np.nanquantile([ratio(draw[0], draw[1]) for draw in draws], [0.025, 0.975])
             rows.append(
                 Entanglement(
                     metric=name,
