@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml
 
 # One method under one budget on one model, attacked; then the whole board with this run on it.
 demo: $(STAMP)
-	$(BIN)/bench run wga --member p000 --budget 'kl<=0.05' --trial 0 --seed 0 --results results
+	$(BIN)/bench run wga --member p000 --budget 'kl<=0.05' --trial 1 --seed 0 --results results
 	$(BIN)/leaderboard build --results leaderboard/results --results results --out site
 
 test: $(STAMP) lint

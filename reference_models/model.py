@@ -31,7 +31,7 @@ class Shape:
     """Whether the output layer has a bias, which Hugging Face's GPT-Neo has not."""
 
 
-class GPTNeoWithHeadBias(GPTNeoForCausalLM):  # type: ignore[no-untyped-call]
+class GPTNeoWithHeadBias(GPTNeoForCausalLM):
     """GPT-Neo with a bias on its logits, as in the SGTM paper (arXiv 2512.05648).
 
     Hugging Face's `GPTNeoForCausalLM` loads such a checkpoint without `lm_head.bias`.

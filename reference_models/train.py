@@ -151,7 +151,7 @@ def _update(run: Run, recipe: Recipe, step: Step, blocks: Blocks, frozen: Frozen
     off = step.kind == "off"
     with without_bio(run.model, recipe.bio) if off else nullcontext():
         loss = next_token_loss(logits_of(run.model, blocks.ids), blocks.ids, blocks.lengths)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     masked_step(run.optimizer, frozen, recipe.training.clip)
     run.tokens += int(blocks.lengths.sum())
     if not off:
