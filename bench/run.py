@@ -7,7 +7,7 @@ as one immutable Parquet file named by its run id, so "already done" is exact.
 
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -297,7 +297,9 @@ def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> st
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_suffix(".part")
             try:
-                save_file({k: v.contiguous() for k, v in _untied(outcome.kept_state)}, temporary)
+                # Clones: safetensors refuses tied tensors, which share their storage.
+                state = {name: t.clone().contiguous() for name, t in outcome.kept_state.items()}
+                save_file(state, temporary)
                 temporary.replace(file)
             except (OSError, SafetensorError) as error:
                 temporary.unlink(missing_ok=True)
@@ -309,12 +311,6 @@ def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> st
             cost = (outcome.tokens, *total)
             writer.add(place, Measures(), cost, outcome.status, outcome.error)
     return outcome.status
-
-
-def _untied(state: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each tensor once under each name; tied ones are copied, safetensors shares no storage."""
-    for name, tensor in state.items():
-        yield name, tensor.clone()
 
 
 def _attack(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str:
