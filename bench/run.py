@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bench.budget import parse
 from bench.data import data_sha256
@@ -29,6 +29,9 @@ from bench.record import (
 from bench.reference import ORACLE, Reference, load_model, load_reference, load_tokenizer
 from bench.submission import Loaded, find_submission, load_submission
 from bench.tasks import Task, get_task
+
+if TYPE_CHECKING:
+    from bench.weights import State
 
 REFERENCE: Final = "reference"
 """The submission name of rows where nothing was unlearned."""
@@ -315,8 +318,6 @@ def _unlearn(spec: RunSpec, results: Path, writer: Writer, report: Report) -> st
 
 def _attack(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str:
     """Both attacks on a kept checkpoint, or on a model as it is."""
-    from safetensors.torch import load_file
-
     from bench.attacks.few_shot import few_shot
     from bench.attacks.relearn import relearn
 
@@ -325,14 +326,10 @@ def _attack(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str
     if spec.submission == REFERENCE:
         state = bench.model.state_dict()
     else:
-        plain = replace(spec, attack=False)
-        if not kept_path(spec, results).exists():
-            # Bitwise the same at equal threads: the weights are a function of the spec.
-            plain.path(results).unlink(missing_ok=True)
-            run(plain, results, writer.threads, report)
-        if not kept_path(spec, results).exists():
+        found = _kept_state(replace(spec, attack=False), results, writer.threads, report)
+        if found is None:
             return _nothing_kept(writer)
-        state = load_file(kept_path(spec, results))
+        state = found
     model = bench.measured
     model.load_state_dict(state)
     start = time.perf_counter()
@@ -357,6 +354,23 @@ def _attack(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str
                 writer.add(place, measures, cost, status)
             writer.answered(place, dose.answers)
     return "ok"
+
+
+def _kept_state(spec: RunSpec, results: Path, threads: int, report: Report) -> "State | None":
+    """The weights that a run kept, made again where the file is gone or damaged.
+
+    They are a function of the spec, bitwise at equal threads, so the stored record stays as it is.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = kept_path(spec, results)
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError):
+        file.unlink(missing_ok=True)
+    _unlearn(spec, results, Writer(spec, threads), report)
+    return load_file(file) if file.exists() else None
 
 
 def _nothing_kept(writer: Writer) -> str:

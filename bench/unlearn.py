@@ -209,22 +209,33 @@ class Drive:
         earlier = self.outcome.checkpoints[:-1]
         start = earlier[-1].value if earlier else 0.0
         t = match(self.budget, value_at, (start, crossing.value))
-        self._keep(blend(self._inside, outside, t), crossing.step, crossing.tokens, t < 1)
+        if t < 1:
+            self._keep(blend(self._inside, outside, t), crossing, interpolated=True)
+        else:
+            self._keep(outside, crossing)
 
-    def _keep(self, state: State, step: int, tokens: int, interpolated: bool) -> None:
-        """Measure everything of the checkpoint that the run is judged by."""
+    def _keep(self, state: State, at: Checkpoint, *, interpolated: bool = False) -> None:
+        """Measure everything of the checkpoint that the run is judged by.
+
+        Args:
+            state: Its weights.
+            at: The yield that it is, or that it was found before.
+            interpolated: Whether it lies before that yield, so that nothing of it is measured yet.
+        """
+        known = {} if interpolated else {"dev": at.dev}
         self.measured.load_state_dict(state)
         full: dict[str, Measures] = {}
         answers: list[tuple[str, Answer]] = []
         for split in ("dev", "test"):
             probes, answered = self.evaluator.probes(self.measured, split)
             adjacent = self.evaluator.losses(self.measured, split, "adjacent")
-            full[split] = merge(self._quick(split), adjacent, probes)
+            quick = known.get(split) or self._quick(split)
+            full[split] = merge(quick, adjacent, probes)
             answers += [(split, answer) for answer in answered]
         value = self._value(full["dev"])
         self.outcome.kept = Checkpoint(
-            step=step,
-            tokens=tokens,
+            step=at.step,
+            tokens=at.tokens,
             value=value,
             accepted=self.budget.accepts(value),
             dev=full["dev"],
@@ -248,7 +259,7 @@ class Drive:
             self._fail("diverged", "no finite checkpoint.")
             return
         start = time.perf_counter()
-        self._keep(self._inside, usable[-1].step, usable[-1].tokens, interpolated=False)
+        self._keep(self._inside, usable[-1])
         self.outcome.harness_seconds += time.perf_counter() - start
         if isinstance(self.budget, ForgetBudget):
             self.outcome.status = "unreached"

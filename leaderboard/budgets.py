@@ -9,7 +9,7 @@ import numpy as np
 from bench.record import Record
 from bench.selection import FORGET_BUDGET, KL_BUDGET, Group
 from leaderboard.intervals import Estimate, Missing, Quotient, estimate, quotient
-from leaderboard.ledger import Checkpoint, Ledger, Run, expected
+from leaderboard.ledger import Checkpoint, Ledger, Run, Runs, expected
 
 RETAIN_ONLY: Final = "retain_only"
 """The control: the same steps on retain text, and no forgetting term."""
@@ -158,9 +158,31 @@ def expected_seeds(ledger: Ledger, group: Group) -> set[int]:
 
 
 def is_reached_by_control(ledger: Ledger, member: str, budget: str) -> bool:
-    """Whether `retain_only` reaches the forget level by itself, at any seed."""
+    """Whether the `retain_only` control reaches the forget level by itself, at any seed.
+
+    Its other trials may: steps so large that they damage everything "forget" at their cost, and
+    stand in the table with it, as a row that a method has to beat.
+    """
+    return any(map(_reached, control_runs(ledger, member, budget).values()))
+
+
+def control_runs(ledger: Ledger, member: str, budget: str) -> Runs:
+    """The runs by seed of the `retain_only` trial that is the control; empty without any.
+
+    It is the one whose last models have the lowest dev retain loss: the best that training on
+    retain text does.
+    """
     trials = ledger.runs.get(Group(RETAIN_ONLY, member, budget), {})
-    return any(_reached(run) for runs in trials.values() for run in runs.values())
+
+    def last_loss(trial: int) -> tuple[float, int]:
+        losses = [
+            [r.retain_loss for r in run.records if r.split == "dev" and r.retain_loss is not None]
+            for run in trials[trial].values()
+        ]
+        ends = [loss[-1] for loss in losses if loss]
+        return (sum(ends) / len(ends) if ends else float("inf")), trial
+
+    return trials[min(trials, key=last_loss)] if trials else {}
 
 
 def costs(ledger: Ledger, group: Group) -> BySeed | Missing:
@@ -185,21 +207,10 @@ def excess_costs(ledger: Ledger, group: Group) -> BySeed | Missing:
 def _control_paths(ledger: Ledger, group: Group) -> dict[int, list[tuple[float, float]]]:
     """Tokens and cost along the control's runs, by seed; it starts as the member, at no cost.
 
-    Of the control's trials it is the one whose last model has the lowest dev retain loss: the
-    best that training on retain text does. Beyond its last model the cost stays what it was.
+    Beyond its last model the cost stays what it was.
     """
-    trials = ledger.runs.get(group._replace(submission=RETAIN_ONLY), {})
-
-    def last_loss(trial: int) -> tuple[float, int]:
-        losses = [
-            [r.retain_loss for r in run.records if r.split == "dev" and r.retain_loss is not None]
-            for run in trials[trial].values()
-        ]
-        ends = [loss[-1] for loss in losses if loss]
-        return (sum(ends) / len(ends) if ends else float("inf")), trial
-
     paths = {}
-    for seed, run in trials[min(trials, key=last_loss)].items() if trials else ():
+    for seed, run in control_runs(ledger, group.member, group.budget).items():
         path = {0.0: 0.0}
         for c in run.checkpoints:
             if c.cost is not None and not c.record.interpolated:

@@ -116,6 +116,16 @@ def test_a_level_that_retain_only_reaches_is_not_scored() -> None:
     assert ratio.raw is Missing.BY_CONTROL
 
 
+def test_a_trial_of_retain_only_that_does_damage_is_a_row_and_not_the_control() -> None:
+    """Its cost at the level stands in the table; excess cost is still over the better trial."""
+    rows = list(board())
+    for trial, places in enumerate(([(10, 3.6, 2.4)], [(300, 3.6, 2.3)]), start=1):
+        rows += [replace(r, trial=trial) for r in path("retain_only", "p000", places)]
+    found = scored(rows)
+    assert mean(at_level(found).excess) == pytest.approx(0.12 - 0.02)
+    assert mean(at_level(found, "retain_only").cost) == pytest.approx(0.3)
+
+
 def test_not_reached_is_no_number_and_comes_last() -> None:
     found = scored([*board(), *path("weak", "p000", [(10, 3.1, 2.5)], "unreached")])
     assert at_level(found, "weak").cost is Missing.NOT_REACHED
