@@ -99,6 +99,7 @@ def run(  # noqa: PLR0913, PLR0917  # one option per axis of the grid
 def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:
     """Reference rows, unlearning runs, then attacks; the number of runs that failed."""
     from bench.grid import missing
+    from bench.record import read_all
 
     unlearning = missing(plan.unlearning(), [results])  # first: it finds a user's mistakes
     try:
@@ -112,7 +113,10 @@ def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:
     failed += _stage("unlearn", unlearning, results, jobs)
     if plan.attack:
         failed += _stage("controls", missing(plan.controls(), everywhere), results, jobs)
-        attacks = missing(plan.attacks(everywhere), [results])
+        records, problems = read_all(everywhere)
+        for problem in problems:
+            console.print(f"{problem.path}: {problem.reason}; not used.", highlight=False)
+        attacks = missing(plan.attacks(records), [results])
         failed += _stage("attack", attacks, results, jobs)
     return failed
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from bench.errors import BenchError
-from bench.record import from_frame, read_all
+from bench.record import from_frame
 from bench.reference import ORACLE
 from bench.run import RunSpec, run
 from bench.selection import best_trials
@@ -72,12 +74,11 @@ class Plan:
         """The attacked members and the attacked oracle, at every seed."""
         return [replace(s, seed=k, attack=True) for s in self.references() for k in self.seeds]
 
-    def attacks(self, folders: Sequence[Path]) -> list[RunSpec]:
-        """The best trial of each submission on each member, by dev rows stored in `folders`.
+    def attacks(self, frame: pd.DataFrame) -> list[RunSpec]:
+        """The best trial of each submission on each member, by the dev rows of all records.
 
         Where the plan names trials, the best of those.
         """
-        frame, _ = read_all(folders)
         frame = frame[(frame["task"] == self.task) & (frame["stage"] == "unlearn")]
         if self.trials is not None:
             frame = frame[frame["trial"].isin(self.trials)]

@@ -100,6 +100,20 @@ def test_a_file_in_the_place_of_the_results_is_told(
     assert len(err.splitlines()) == 1
 
 
+def test_a_foreign_file_among_the_results_is_named_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    foreign = tmp_path / "foreign.parquet"
+    foreign.write_text("mine")
+    monkeypatch.setattr(bench.cli, "_stage", lambda *_: 0)
+    words = ["run", "none", "--member", "p000", "--results", str(tmp_path)]
+    code, out, _ = call(words, monkeypatch, capfd)
+    assert code == 0
+    assert "foreign.parquet" in "".join(out.split())
+    assert "not used" in out
+    assert foreign.read_text() == "mine"
+
+
 def test_an_interruption_ends_with_130_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
