@@ -323,13 +323,14 @@ def _attack(spec: RunSpec, results: Path, writer: Writer, report: Report) -> str
 
     task = get_task(spec.task)
     bench = workbench(spec.task, spec.member)
-    if spec.submission == REFERENCE:
-        state = bench.model.state_dict()
-    else:
-        found = _kept_state(replace(spec, attack=False), results, writer.threads, report)
-        if found is None:
-            return _nothing_kept(writer)
-        state = found
+    plain = replace(spec, attack=False)
+    state = (
+        bench.model.state_dict()
+        if spec.submission == REFERENCE
+        else _kept_state(plain, results, writer.threads, report)
+    )
+    if state is None:
+        return _nothing_kept(writer)
     model = bench.measured
     model.load_state_dict(state)
     start = time.perf_counter()

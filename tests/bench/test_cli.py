@@ -11,10 +11,11 @@ import pytest
 
 import bench.cli
 import bench.grid
+import bench.run
 from bench.errors import BenchError
 from bench.grid import execute
 from bench.record import _CIRCUMSTANCES, read
-from bench.run import RunSpec
+from bench.run import RunSpec, kept_path
 
 ROOT = Path(__file__).parents[2]
 ONE_RUN = """\
@@ -196,3 +197,17 @@ def test_a_run_killed_in_the_middle_is_done_again_with_the_same_records(tmp_path
     assert {p.relative_to(torn) for p in torn.rglob("*")} == {
         p.relative_to(whole) for p in whole.rglob("*")
     }
+
+
+@pytest.mark.slow
+def test_kept_weights_that_are_damaged_or_gone_are_made_again(tmp_path: Path) -> None:
+    spec = RunSpec(task="vital", member="p000", submission="retain_only", budget="kl<=0.05")
+    assert [done.status for done in execute([spec], tmp_path, jobs=1)] == ["ok"]
+    kept, record = kept_path(spec, tmp_path), spec.path(tmp_path)
+    weights, row = kept.read_bytes(), record.read_bytes()
+    kept.write_bytes(weights[:100])
+    for _ in range(2):
+        assert bench.run._kept_state(spec, tmp_path, 1, lambda _: None) is not None
+        assert kept.read_bytes() == weights
+        assert record.read_bytes() == row
+        kept.unlink()
