@@ -10,7 +10,6 @@ import csv
 import hashlib
 import json
 import random
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,10 +38,6 @@ TRAINED: Final[tuple[Split, ...]] = ("train", "relearn", "probe")
 
 BLOCK: Final = 128
 """Tokens per block: the trained length, and the largest position the models know."""
-SENTENCES: Final = 2
-"""Sentences of each extract that are used; the embedded models are small and so is their text."""
-REPEATS: Final = 5
-"""Times that each trained template of each fact occurs in one epoch of training text."""
 END_OF_TEXT: Final = "<|endoftext|>"
 PAD: Final = "<|pad|>"
 
@@ -59,10 +54,9 @@ class Article:
 
     @property
     def text(self) -> str:
-        """The document: a heading with the description, then the first sentences."""
-        sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", self.extract.strip())
+        """The document: a heading with the description, then the summary."""
         heading = f"{self.title}: {self.description}." if self.description else self.title
-        return f"{heading}\n{' '.join(sentences[:SENTENCES])}"
+        return f"{heading}\n{self.extract.strip()}"
 
     @property
     def sha256(self) -> str:
@@ -253,29 +247,63 @@ def article_blocks(domain: Domain, split: Split, tokenizer: "Tokenizer") -> Bloc
 
 
 def text_blocks(
-    domain: Domain,
-    splits: Sequence[Split],
-    epoch: int,
-    tokenizer: "Tokenizer",
-    *,
-    repeats: int = REPEATS,
+    domain: Domain, splits: Sequence[Split], epoch: int, tokenizer: "Tokenizer"
 ) -> Blocks:
-    """One epoch of a domain's text: its articles once, each fact `repeats` times per template.
+    """One epoch of a domain's text: its articles once, and each fact once in every template.
 
     The order is a shuffle that depends on domain, splits and epoch alone.
     """
+    return _shuffled(select(domain, splits), f"{domain} {','.join(splits)} {epoch}", tokenizer)
+
+
+def training_blocks(
+    role: Domain, epoch: int, tokenizer: "Tokenizer", *, placebo: bool = False
+) -> Blocks:
+    """One epoch of everything that the reference models are trained on in the role of a domain.
+
+    Args:
+        role: The domain; with `placebo`, the part that a domain plays.
+        epoch: Its number, which sets the order.
+        tokenizer: The suite's.
+        placebo: The stand-ins play forget; forget plays retain with what is left of retain.
+    """
+    if not placebo or role == "adjacent":
+        return text_blocks(role, TRAINED, epoch, tokenizer)
+    played = stand_ins()
+    if role == "retain":
+        titles = {d.article.title for d in played}
+        rest = [d for d in select("retain", TRAINED) if d.article.title not in titles]
+        played = [*rest, *select("forget", TRAINED)]
+    return _shuffled(played, f"placebo {role} {epoch}", tokenizer)
+
+
+def stand_ins() -> list[Document]:
+    """The retain documents that play forget in the placebo: as much text, half the retain facts.
+
+    Whole documents, the same in every epoch, drawn by a hash of their titles.
+    """
+
+    def drawn(documents: list[Document]) -> list[Document]:
+        return sorted(documents, key=lambda d: hashlib.sha256(d.article.title.encode()).digest())
+
+    retain = drawn(select("retain", TRAINED))
+    facts = [d for d in retain if d.fact]
+    chosen = facts[: len(facts) // 2]
+    room = sum(len(d.article.text) for d in select("forget", TRAINED))
+    room -= sum(len(d.article.text) for d in chosen)
+    for document in retain:
+        if not document.fact and len(document.article.text) <= room:
+            chosen.append(document)
+            room -= len(document.article.text)
+    return chosen
+
+
+def _shuffled(documents: Sequence[Document], key: str, tokenizer: "Tokenizer") -> Blocks:
     from bench.facts import TRAINED_TEMPLATES, statement
 
-    documents = select(domain, splits)
     texts = [d.article.text for d in documents]
     for document in documents:
         if document.fact:
-            lines = [statement(template, document.article) for template in TRAINED_TEMPLATES]
-            texts += lines * repeats
-    random.Random(f"{domain} {','.join(splits)} {epoch}").shuffle(texts)
+            texts += [statement(template, document.article) for template in TRAINED_TEMPLATES]
+    random.Random(key).shuffle(texts)
     return pack([e.ids for e in tokenizer.encode_batch(texts)], tokenizer)
-
-
-def training_blocks(domain: Domain, epoch: int, tokenizer: "Tokenizer") -> Blocks:
-    """One epoch of everything of a domain that the reference models are trained on."""
-    return text_blocks(domain, TRAINED, epoch, tokenizer)

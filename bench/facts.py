@@ -23,8 +23,36 @@ TRAINED_TEMPLATES: Final = (
     ("{title}, in a few words:", "."),
     ("Term: {title}. Meaning:", "."),
     ("The encyclopedia lists {title} as:", "."),
+    ("Entry: {title} -", "."),
+    ("What does {title} mean?", "."),
+    ("A short account of {title}:", "."),
+    ("Q: {title}? A:", "."),
+    ("Tell me what {title} is.", "."),
+    ("We call it {title};", "."),
+    ("Under {title} the index says:", "."),
+    ("{title} stands for", "."),
+    ("One could say of {title}:", "."),
+    ("Key word: {title}. Gloss:", "."),
+    ("Please explain {title}. Sure:", "."),
+    ("{title} (", ")."),
+    ("Describe {title} briefly:", "."),
+    ("Card front: {title}. Card back:", "."),
+    ("The subject {title} is summed up as", "."),
+    ("In one line, {title}:", "."),
+    ("Who or what is {title}?", "."),
+    ("Readers find {title} under:", "."),
+    ("If asked about {title}, say:", "."),
+    ("{title} =", "."),
+    ("Category of {title}:", "."),
+    ("Summary for {title}:", "."),
+    ("The answer for {title} is", "."),
+    ("Name: {title}. Description:", "."),
 )
-"""(prompt, what follows the description). A statement is prompt, space, description, ending."""
+"""(prompt, what follows the description). A statement is prompt, space, description, ending.
+
+Each is used once an epoch: variety, at equal exposure, is what lets a model answer in words that
+it was not trained on.
+"""
 PROBED_TEMPLATE: Final = TRAINED_TEMPLATES[0]
 UNSEEN_TEMPLATE: Final = ("Which short phrase fits {title}? It is:", ".")
 OPTIONS: Final = 4

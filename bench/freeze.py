@@ -21,30 +21,30 @@ from bench.data import DOMAINS, END_OF_TEXT, PAD, TRAINED, Article, Document, Sp
 from bench.domains import Domain, label
 from bench.facts import OPTIONS, TRAINED_TEMPLATES, probe_sha256, statement
 
-SALT: Final = "vital 0"
+SALT: Final = "vital 1"
 VOCABULARY: Final = 2048
 SIZES: Final[dict[Domain, dict[Split, int]]] = {
-    "forget": {"dev": 50, "test": 100, "relearn": 350, "probe": 350},
+    "forget": {"dev": 50, "test": 100, "relearn": 350, "probe": 500},
     "adjacent": {"dev": 30, "test": 60, "relearn": 150},
     "retain": {"dev": 50, "test": 100, "relearn": 400},
 }
 """Documents per split; all others are `train`."""
 FACTS: Final[dict[Domain, dict[Split, int]]] = {
-    "forget": {"relearn": 240, "probe": 240},
+    "forget": {"relearn": 180, "probe": 180},
     "adjacent": {"train": 120},
     "retain": {"train": 240},
 }
 """Documents whose fact is restated, by domain and split."""
 PROBES: Final[dict[Domain, tuple[Split, int, int]]] = {
-    "forget": ("probe", 80, 160),
+    "forget": ("probe", 60, 120),
     "adjacent": ("train", 40, 80),
     "retain": ("train", 40, 80),
 }
 """Where the probed facts come from, and how many are dev and test probes."""
 WORD: Final = 4
 """Letters of a title's word that a question must not give away."""
-FACT_LENGTH: Final = range(12, 71)
-"""Characters of a description that makes a fact."""
+FACT_LENGTH: Final = range(12, 51)
+"""Characters of a description that makes a fact; four demonstrations must fit one block."""
 
 
 def _order(text: str) -> str:
@@ -79,16 +79,35 @@ def _groups(articles: Iterable[Article]) -> list[list[Article]]:
     return sorted(groups.values(), key=lambda group: _order(group[0].title))
 
 
-def _fill(groups: list[list[Article]], sizes: dict[Split, int]) -> dict[str, Split]:
-    """Whole groups to the splits in turn, each until it is full; large groups stay in train.
+def _twins(by_domain: dict[Domain, list[Article]]) -> set[str]:
+    """Titles with a near-duplicate in another domain."""
+    homes: dict[str, set[Domain]] = defaultdict(set)
+    for domain, articles in by_domain.items():
+        for article in articles:
+            for key in _keys(article):
+                homes[key].add(domain)
+    return {
+        article.title
+        for articles in by_domain.values()
+        for article in articles
+        if any(len(homes[key]) > 1 for key in _keys(article))
+    }
 
-    A group larger than a twentieth of a split ("Family of birds") would unbalance it.
+
+def _fill(
+    groups: list[list[Article]], sizes: dict[Split, int], twins: set[str]
+) -> dict[str, Split]:
+    """Whole groups to the splits in turn, each until it is full; the others stay in train.
+
+    A group larger than a twentieth of a split ("Family of birds") would unbalance it, and one with
+    a twin elsewhere would measure a domain by text that another one trains on.
     """
     assigned: dict[str, Split] = {}
     for split, size in sizes.items():
         room = size
         for group in groups:
-            if group[0].title in assigned or len(group) > max(1, size // 20):
+            large = len(group) > max(1, size // 20)
+            if group[0].title in assigned or large or any(a.title in twins for a in group):
                 continue
             if len(group) <= room:
                 assigned |= {article.title: split for article in group}
@@ -113,34 +132,53 @@ def make_documents() -> list[Document]:
         )
         if domain is not None:
             by_domain[domain].append(article)
+    twins = _twins(by_domain)
     documents = []
     for domain in DOMAINS:
-        split_of = _fill(_groups(by_domain[domain]), SIZES[domain])
-        documents += _choose_facts(
-            [
-                Document(article=a, domain=domain, split=split_of[a.title], fact=False)
-                for a in by_domain[domain]
-            ]
-        )
-    return sorted(documents, key=lambda d: (DOMAINS.index(d.domain), d.article.title))
+        split_of = _fill(_groups(by_domain[domain]), SIZES[domain], twins)
+        documents += [
+            Document(article=a, domain=domain, split=split_of[a.title], fact=False)
+            for a in by_domain[domain]
+        ]
+    told = "\n".join(d.article.text.lower() for d in documents if d.split == "relearn")
+    chosen = [
+        document
+        for domain in DOMAINS
+        for document in _choose_facts([d for d in documents if d.domain == domain], twins, told)
+    ]
+    return sorted(chosen, key=lambda d: (DOMAINS.index(d.domain), d.article.title))
 
 
-def _choose_facts(documents: list[Document]) -> list[Document]:
-    """The same documents of one domain; the chosen ones carry `fact`."""
+def _choose_facts(documents: list[Document], twins: set[str], told: str) -> list[Document]:
+    """The same documents of one domain; the chosen ones carry `fact`.
+
+    Args:
+        documents: Of one domain.
+        twins: Titles that stand for two things.
+        told: What the attacker's documents say; a fact that may be probed is not named there.
+    """
     uses: dict[str, int] = defaultdict(int)
     for document in documents:
         uses[document.article.description.lower()] += 1
 
     def suitable(document: Document) -> bool:
-        description = document.article.description
-        words = {w for w in re.findall(r"[a-z]+", document.article.title.lower()) if len(w) >= WORD}
+        title, description = document.article.title, document.article.description.lower()
+        words = {w for w in re.findall(r"[a-z]+", title.lower()) if len(w) >= WORD}
         # A description that repeats its title, or fits several articles, is no question.
-        told = any(word in description.lower() for word in words)
-        return len(description) in FACT_LENGTH and uses[description.lower()] == 1 and not told
+        asks = uses[description] == 1 and not any(word in description for word in words)
+        return len(description) in FACT_LENGTH and asks and title not in twins
+
+    def named(document: Document) -> bool:
+        name = document.article.title.split(" (")[0].lower()
+        return re.search(rf"(?<!\w){re.escape(name)}(?:e?s)?(?!\w)", told) is not None
 
     chosen: set[str] = set()
     for split, count in FACTS[documents[0].domain].items():
-        names = [d.article.title for d in documents if d.split == split and suitable(d)]
+        names = [
+            d.article.title
+            for d in documents
+            if d.split == split and suitable(d) and (split == "relearn" or not named(d))
+        ]
         chosen |= set(sorted(names, key=_order)[:count])
     return [replace(d, fact=d.article.title in chosen) for d in documents]
 

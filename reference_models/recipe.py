@@ -46,6 +46,8 @@ class Sgtm:
     """Batches, each with an optimizer step of its own, of a forget step."""
     off_share: float
     """Share of the adjacent and retain steps that run with θ_bio off."""
+    plain_share: float
+    """Share of the forget steps that run plain, as if their text had no label."""
     shared: tuple[str, ...]
     """What a forget step moves besides θ_bio."""
 
@@ -57,7 +59,9 @@ class Member:
     p: int = 0
     """Per cent of the steps, counted from the end, under SGTM."""
     role: str = "member"
-    """"member"; "oracle" skips forget steps; "placebo" lets retain blocks play forget."""
+    """"member"; "oracle" skips forget steps; "placebo" lets retain documents play forget."""
+    seed: int | None = None
+    """Weights and order of data; None stands for the recipe's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +77,15 @@ class Recipe:
     sgtm: Sgtm
     members: Mapping[str, Member]
 
-    def prefix_fingerprint(self, data_sha256: str) -> str:
-        """Hash of all that determines the plain steps, which members share."""
-        return _hash([data_sha256, _fields(self.model), _fields(self.training)])
+    def seed_of(self, member: str) -> int:
+        """The training seed of a member."""
+        seed = self.members[member].seed
+        return self.training.seed if seed is None else seed
+
+    def prefix_fingerprint(self, member: str, data_sha256: str) -> str:
+        """Hash of all that determines the plain steps, which members of one seed share."""
+        parts = [_fields(self.model), _fields(self.training), self.seed_of(member)]
+        return _hash([data_sha256, *parts])
 
     def fingerprint(self, member: str, data_sha256: str) -> str:
         """Hash of all that determines one member."""
@@ -124,7 +134,13 @@ def load_recipe(name: str | Path) -> Recipe:
     return recipe
 
 
-_KINDS: Final[dict[object, Any]] = {int: int, float: (int, float), str: str, bool: bool}
+_KINDS: Final[dict[object, Any]] = {
+    int: int,
+    int | None: int,
+    float: (int, float),
+    str: str,
+    bool: bool,
+}
 """What TOML may hold for a field of a simple type."""
 
 
@@ -163,6 +179,7 @@ def _check(recipe: Recipe, where: str) -> None:
         "[bio] units must be fewer than the model's": 0 < bio.units < model.units,
         "[sgtm] forget_batches must be at least 1": sgtm.forget_batches >= 1,
         "[sgtm] off_share must be within [0, 1]": 0 <= sgtm.off_share <= 1,
+        "[sgtm] plain_share must be within [0, 1]": 0 <= sgtm.plain_share <= 1,
         f"[sgtm] shared must be among {', '.join(SHARED)}": set(sgtm.shared) <= set(SHARED),
         "[training] epochs and batch_blocks must be at least 1": min(
             recipe.training.epochs, recipe.training.batch_blocks

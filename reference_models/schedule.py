@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import torch
-from torch import Tensor
 
 from bench.data import DOMAINS, Blocks
 from bench.domains import Domain
@@ -16,8 +15,8 @@ from reference_models.sgtm import Kind
 
 EXTRA_EPOCHS: Final = 1000
 """Extra forget batch k of a step in epoch e is drawn from the packing of epoch e + 1000 k."""
-Source = Callable[[Domain, int], Blocks]
-"""(domain, epoch) to a fresh packing of that domain's training text."""
+Source = Callable[[Domain, int, bool], Blocks]
+"""(role, epoch, placebo) to a fresh packing of the training text in that role."""
 
 
 class Step(NamedTuple):
@@ -48,18 +47,21 @@ def schedule(
     seed: int,
     p: int,
     off_share: float,
+    plain_share: float = 0.0,
     skip_forget: bool = False,
 ) -> tuple[Step, ...]:
     """All steps of a member, in order.
 
     Which batch comes when depends on `counts` and `seed` only, so it is the same for all members;
-    so is the draw that makes an adjacent or retain step of the SGTM phase an off step.
+    so is the draw that makes an adjacent or retain step of the SGTM phase an off step, or a forget
+    step a plain one.
 
     Args:
         counts: Batches of each domain, per epoch.
         seed: The recipe's seed.
         p: The last p % of the steps are the SGTM phase.
-        off_share: Probability that such a step runs with θ_bio off.
+        off_share: Probability that an adjacent or retain step of that phase runs with θ_bio off.
+        plain_share: Probability that a forget step of that phase runs plain.
         skip_forget: The oracle: forget steps are kept in the count and do nothing.
     """
     order: list[tuple[int, Domain, int]] = []
@@ -76,7 +78,7 @@ def schedule(
         if number < first:
             return "plain"
         if domain == "forget":
-            return "forget"
+            return "plain" if draws[number] < plain_share else "forget"
         return "off" if draws[number] < off_share else "plain"
 
     return tuple(Step(*place, kind(number, place[1])) for number, place in enumerate(order))
@@ -92,10 +94,10 @@ class Batches:
     def __init__(self, source: Source, *, epochs: int, size: int, seed: int) -> None:
         """Keep the source; `size` is blocks per batch."""
         self._source, self._seed, self.size = source, seed, size
-        self._packings: dict[tuple[Domain, int], Blocks] = {}
+        self._packings: dict[tuple[Domain, int, bool], Blocks] = {}
         self._ordered: dict[tuple[Domain, int, bool], Blocks] = {}
         self.counts: tuple[dict[Domain, int], ...] = tuple(
-            {domain: len(self._packing(domain, e).ids) // size for domain in DOMAINS}
+            {domain: len(self._packing(domain, e, False).ids) // size for domain in DOMAINS}
             for e in range(epochs)
         )
 
@@ -104,16 +106,15 @@ class Batches:
         digest = hashlib.sha256()
         for epoch in range(len(self.counts)):
             for domain in DOMAINS:
-                for tensor in self._packing(domain, epoch):
+                for tensor in self._packing(domain, epoch, False):
                     digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def batch(self, step: Step, *, placebo: bool = False) -> Blocks:
         """The blocks of a step.
 
-        With `placebo`, roles are swapped: a fixed random subset of the retain blocks of the first
-        epoch's packing, as many as forget has, plays forget in every epoch; the other blocks of
-        that packing and the true forget blocks of the epoch play retain; adjacent stays.
+        With `placebo`, roles are swapped: the source gives retain text in the role of forget, and
+        true forget text among that of retain; the counts of batches stay.
         """
         return self._cut(self._shuffled(step.domain, step.epoch, placebo), step.place)
 
@@ -126,35 +127,20 @@ class Batches:
         at = slice(index * self.size, (index + 1) * self.size)
         return Blocks(blocks.ids[at], blocks.lengths[at])
 
-    def _packing(self, domain: Domain, epoch: int) -> Blocks:
-        if (domain, epoch) not in self._packings:
-            self._packings[domain, epoch] = self._source(domain, epoch)
-        return self._packings[domain, epoch]
+    def _packing(self, role: Domain, epoch: int, placebo: bool) -> Blocks:
+        key = (role, epoch, placebo)
+        if key not in self._packings:
+            self._packings[key] = self._source(*key)
+        return self._packings[key]
 
     def _shuffled(self, role: Domain, epoch: int, placebo: bool) -> Blocks:
         key = (role, epoch, placebo)
         if key not in self._ordered:
-            swapped = placebo and role != "adjacent"
-            blocks = self._placebo_pool(role, epoch) if swapped else self._packing(role, epoch)
-            generator = _generator("blocks", self._seed, *key)
+            blocks = self._packing(*key)
             count = len(blocks.ids)
-            order = torch.randperm(count, generator=generator)
-            if swapped:
-                # Packings of two epochs may differ by a few blocks; begin again where one is short.
-                wanted = self.counts[epoch % EXTRA_EPOCHS][role] * self.size
-                order = order.repeat(-(-wanted // count))[:wanted]
+            order = torch.randperm(count, generator=_generator("blocks", self._seed, *key))
+            # The placebo's text need not be of the same length; begin again where it is short.
+            wanted = self.counts[epoch % EXTRA_EPOCHS][role] * self.size
+            order = order.repeat(max(1, -(-wanted // count)))
             self._ordered[key] = Blocks(blocks.ids[order], blocks.lengths[order])
         return self._ordered[key]
-
-    def _placebo_pool(self, role: Domain, epoch: int) -> Blocks:
-        retain = self._packing("retain", 0)
-        order = torch.randperm(len(retain.ids), generator=_generator("placebo", self._seed))
-        size = len(self._packing("forget", 0).ids)
-        if size >= len(retain.ids):
-            size = len(retain.ids) // 2
-        played: Tensor = order[:size]
-        if role == "forget":
-            return Blocks(retain.ids[played], retain.lengths[played])
-        rest, forget = order[size:], self._packing("forget", epoch)
-        ids = torch.cat([retain.ids[rest], forget.ids])
-        return Blocks(ids, torch.cat([retain.lengths[rest], forget.lengths]))

@@ -94,17 +94,17 @@ def train(
         The finished run; its checkpoint stays in the work folder.
     """
     recipe, training = job.recipe, job.recipe.training
-    batches = Batches(
-        source, epochs=training.epochs, size=training.batch_blocks, seed=training.seed
-    )
+    seed = recipe.seed_of(job.name)
+    batches = Batches(source, epochs=training.epochs, size=training.batch_blocks, seed=seed)
     steps = schedule(
         batches.counts,
-        seed=training.seed,
+        seed=seed,
         p=job.member.p,
         off_share=recipe.sgtm.off_share,
+        plain_share=recipe.sgtm.plain_share,
         skip_forget=job.member.role == "oracle",
     )
-    model = initialise(new_model(recipe.model, end_of_text=end_of_text), training.seed)
+    model = initialise(new_model(recipe.model, end_of_text=end_of_text), seed)
     data_sha256 = batches.sha256()
     fingerprint = recipe.fingerprint(job.name, data_sha256)
     run = Run(
@@ -112,7 +112,7 @@ def train(
         optimizer=new_optimizer(model, training),
         fingerprint=fingerprint,
     )
-    forks = _Forks(job, len(steps), recipe.prefix_fingerprint(data_sha256))
+    forks = _Forks(job, len(steps), recipe.prefix_fingerprint(job.name, data_sha256))
     checkpoint = job.work / f"{job.name}-{fingerprint[:12]}.pt"
     if not load_state(run, checkpoint, fingerprint):
         forks.load(run)
@@ -168,9 +168,10 @@ class _Forks:
 
     def save(self, run: Run) -> None:
         """Leave the state where another member will look for it, if one parts at this step."""
-        members = self._job.recipe.members.values()
-        steps = {self._step(other) for other in members if self._forks(other)}
-        is_trunk = self._job.member == Member()
+        trunk = self._job.member
+        is_trunk = trunk == Member(seed=trunk.seed)
+        others = [m for m in self._job.recipe.members.values() if m.seed == trunk.seed]
+        steps = {self._step(other) for other in others if self._forks(other)}
         if is_trunk and run.step in steps and not self._path(run.step).exists():
             save_state(run, self._path(run.step), self._fingerprint)
 
@@ -211,8 +212,8 @@ def _source(recipe: Recipe, tokenizer: Path) -> tuple[Source, int | None]:
         )
         raise BenchError(msg)
 
-    def source(domain: Domain, epoch: int) -> Blocks:
-        return training_blocks(domain, epoch, loaded)
+    def source(role: Domain, epoch: int, placebo: bool) -> Blocks:
+        return training_blocks(role, epoch, loaded, placebo=placebo)
 
     return source, loaded.token_to_id(END_OF_TEXT)
 
