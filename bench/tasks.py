@@ -40,8 +40,6 @@ class Relearn:
     betas: tuple[float, float] = (0.9, 0.95)
     clip: float = 1.0
     """Largest gradient norm."""
-    repeats: int = 1
-    """Times that each template of each relearn fact occurs in one epoch of attack text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +81,8 @@ class Task:
 TASKS: Final = {
     "vital": Task(
         name="vital",
-        version=0,
-        title="Biology in vital articles, 2-core preview",
+        version=1,
+        title="Biology in vital articles",
         suite="vital",
         members=("p000", "p060", "p100", "placebo"),
         budgets=("kl<=0.05", "forget>=0.5"),
@@ -92,9 +90,9 @@ TASKS: Final = {
         batch_blocks=4,
         stop_gain=1.05,
         stop_cost=0.6,
-        limits=Limits(tokens=43_000, yields=24, seconds=600.0, trials=6),
+        limits=Limits(tokens=86_016, yields=24, seconds=600.0, trials=6),
         relearn=Relearn(
-            learning_rates=(1e-4, 3e-4, 1e-3),
+            learning_rates=(6.7e-5, 2e-4, 6.7e-4),
             steps=(0, 2, 5, 10, 20, 40, 80, 160),
             warmup=5,
             batch_blocks=4,

@@ -29,9 +29,9 @@ STOP_COST: Final = 3.0
 
 
 @cache
-def attack_blocks(folder: Path, repeats: int) -> Blocks:
+def attack_blocks(folder: Path) -> Blocks:
     """The attacker's documents with their facts, packed; `folder` holds the tokenizer."""
-    return text_blocks("forget", ("relearn",), 0, load_tokenizer(folder), repeats=repeats)
+    return text_blocks("forget", ("relearn",), 0, load_tokenizer(folder))
 
 
 def relearn(
@@ -72,7 +72,7 @@ def _one_rate(
     model: PreTrainedModel, config: Relearn, rate: float, evaluator: Evaluator, run: _Run
 ) -> Iterator[Dose]:
     meter = Meter(limit=2**62)
-    batches = meter.stream(attack_blocks(run.folder, config.repeats), config.batch_blocks, run.seed)
+    batches = meter.stream(attack_blocks(run.folder), config.batch_blocks, run.seed)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=rate, betas=config.betas, weight_decay=0.0, fused=True
     )

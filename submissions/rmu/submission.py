@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-YIELD_AT = (2, 4, 6, 9, 13, 18, 28, 42)
+from bench.api import descend, mlps
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,28 @@ def hidden(model, batch, layer):
 def unlearn(model, data, config, generator):
     """Minimise MSE(h(forget), c * u) + alpha * MSE(h(retain), h_0(retain))."""
     frozen = copy.deepcopy(model)
-    trained = [f".{layer}.mlp." for layer in range(config.layer - 2, config.layer + 1)]
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(any(part in name for part in trained))
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=0.0)
+    model.requires_grad_(False)
+    weights = [
+        linear.weight
+        for linears in mlps(model)[max(0, config.layer - 2) : config.layer + 1]
+        for linear in linears.values()
+    ]
+    for weight in weights:
+        weight.requires_grad_(True)
     target = None
-    for step, (forget, retain) in enumerate(zip(data.forget, data.retain), 1):
-        if target is None:
-            with torch.no_grad():
-                states = hidden(frozen, forget, config.layer)
-            direction = torch.rand(states.shape[1], generator=generator)
-            length = config.steering * states.norm(dim=1).mean()
-            target = length * direction / direction.norm()
+
+    def objective(forget, retain):
+        nonlocal target
         with torch.no_grad():
             anchor = hidden(frozen, retain, config.layer)
+            if target is None:
+                states = hidden(frozen, forget, config.layer)
+                direction = torch.rand(states.shape[1], generator=generator)
+                length = config.steering * states.norm(dim=1).mean()
+                target = length * direction / direction.norm()
         steered = hidden(model, forget, config.layer)
-        loss = F.mse_loss(steered, target.expand_as(steered))
-        loss = loss + config.retain_weight * F.mse_loss(hidden(model, retain, config.layer), anchor)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step in YIELD_AT:
-            yield model
+        kept = F.mse_loss(hidden(model, retain, config.layer), anchor)
+        return F.mse_loss(steered, target.expand_as(steered)) + config.retain_weight * kept
+
+    optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=0.0)
+    yield from descend(model, data, optimizer, objective, clip=None)

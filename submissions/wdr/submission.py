@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.api import mean_loss
+from bench.api import descend, mean_loss
 
-YIELD_AT = (2, 4, 6, 9, 13, 18, 28, 42)
 FLOOR = 1e-16
 """Under the root, whose gradient at the initial weights would be NaN."""
 NUDGE = 1e-6
@@ -20,8 +19,6 @@ class Config:
     learning_rate: float
     divergence_weight: float
     """Lambda."""
-    clip: float = 1.0
-    """Largest gradient norm of a step."""
 
 
 def unlearn(model, data, config, generator):
@@ -32,15 +29,11 @@ def unlearn(model, data, config, generator):
     with torch.no_grad():
         for parameter in parameters:
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=NUDGE)
-    optimizer = torch.optim.SGD(parameters, lr=config.learning_rate)
-    # The forget stream is drawn and left unread, so that tokens count steps as for other methods.
-    for step, (_, retain) in enumerate(zip(data.forget, data.retain), 1):
+
+    def objective(_forget, retain):
         moved = sum(((p - q) ** 2).sum() for p, q in zip(parameters, initial))
         divergence = (moved / count + FLOOR).sqrt()
-        loss = mean_loss(model, retain) - config.divergence_weight * divergence
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, config.clip)
-        optimizer.step()
-        if step in YIELD_AT:
-            yield model
+        return mean_loss(model, retain) - config.divergence_weight * divergence
+
+    optimizer = torch.optim.SGD(parameters, lr=config.learning_rate)
+    yield from descend(model, data, optimizer, objective)

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.api import mean_loss, token_losses
-
-YIELD_AT = (2, 4, 6, 9, 13, 18, 28, 42)
+from bench.api import descend, mean_loss, token_losses
 
 
 @dataclass(frozen=True)
@@ -18,20 +16,15 @@ class Config:
     """Lambda."""
     exponent: float = 1.0
     """Alpha: a token's loss is weighted with p ** alpha."""
-    clip: float = 1.0
-    """Largest gradient norm of a step."""
 
 
 def unlearn(model, data, config, generator):
     """Minimise CE(retain) - lambda * mean(p ** alpha * CE) on forget; p is not differentiated."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
-    for step, (forget, retain) in enumerate(zip(data.forget, data.retain), 1):
+
+    def objective(forget, retain):
         losses = token_losses(model(input_ids=forget.ids).logits, forget)
         weights = (-losses.detach()).exp() ** config.exponent
-        loss = mean_loss(model, retain) - config.forget_weight * (weights * losses).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-        optimizer.step()
-        if step in YIELD_AT:
-            yield model
+        return mean_loss(model, retain) - config.forget_weight * (weights * losses).mean()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
+    yield from descend(model, data, optimizer, objective)

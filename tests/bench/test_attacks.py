@@ -35,7 +35,7 @@ CONFIG = Relearn(learning_rates=(3e-3,), steps=(0, 5, 10), warmup=3, batch_block
 
 @pytest.fixture
 def _tiny_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "attack_blocks", lambda _folder, _repeats: tiny_blocks(30, 8))
+    monkeypatch.setattr(module, "attack_blocks", lambda _folder: tiny_blocks(30, 8))
 
 
 def attacked(
