@@ -68,7 +68,8 @@ def run(  # noqa: PLR0913, PLR0917  # one option per axis of the grid
     """Unlearn, match the budget, attack, record. Finished runs are skipped."""
     from bench.budget import parse
     from bench.grid import Plan
-    from bench.reference import ORACLE, load_reference
+    from bench.members import is_oracle
+    from bench.reference import load_reference
     from bench.submission import find_submission
     from bench.tasks import get_task
 
@@ -87,13 +88,26 @@ def run(  # noqa: PLR0913, PLR0917  # one option per axis of the grid
     )
     for name in plan.members:
         load_reference(rules.suite, name)
-    if plan.submissions and ORACLE in plan.members:
-        msg = f"member: {ORACLE!r} never knew the forget text, so there is nothing to unlearn."
+    oracles = [name for name in plan.members if is_oracle(name)]
+    if plan.submissions and oracles:
+        msg = f"member: {oracles[0]!r} never knew the forget text, so there is nothing to unlearn."
         raise BenchError(msg)
     failed = _run_plan(plan, results, jobs)
     console.print(f"records in {results}")
     if failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def pack(
+    results: Annotated[Path, typer.Argument(help="Folder that `bench run` wrote to.")],
+    into: Annotated[Path, typer.Option(help="Folder of one file per submission.")] = STORED,
+) -> None:
+    """Add finished runs to the results that come with the repository."""
+    from bench.store import pack as pack_results
+
+    for path in pack_results(results, into):
+        console.print(str(path), highlight=False, soft_wrap=True)
 
 
 def _run_plan(plan: "Plan", results: Path, jobs: int) -> int:

@@ -17,10 +17,11 @@ from pathlib import Path
 import pandas as pd
 
 from bench.errors import BenchError
+from bench.members import ORACLE, sibling
 from bench.record import from_frame
-from bench.reference import ORACLE
 from bench.run import RunSpec, run
 from bench.selection import best_trials
+from bench.store import is_done
 from bench.submission import find_submission
 from bench.tasks import get_task
 
@@ -66,8 +67,9 @@ class Plan:
         return tuple(wanted)
 
     def references(self) -> list[RunSpec]:
-        """The members and the oracle as they are."""
-        names = dict.fromkeys((ORACLE, *self.members))
+        """The members and the oracles of their seeds as they are."""
+        oracles = [sibling(ORACLE, member) for member in self.members]
+        names = dict.fromkeys((*oracles, *self.members))
         return [RunSpec(task=self.task, member=member) for member in names]
 
     def controls(self) -> list[RunSpec]:
@@ -104,7 +106,7 @@ class Plan:
 
 def missing(specs: Sequence[RunSpec], folders: Sequence[Path]) -> list[RunSpec]:
     """Those without a record in any of the folders."""
-    return [s for s in specs if not any(s.path(folder).exists() for folder in folders)]
+    return [s for s in specs if not any(is_done(s, folder) for folder in folders)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

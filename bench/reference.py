@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SUITES: Final = Path(__file__).resolve().parent.parent / "reference_models"
-ORACLE: Final = "oracle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

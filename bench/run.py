@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.budget import parse
 from bench.data import data_sha256
 from bench.errors import BenchError
+from bench.members import ORACLE, is_oracle, sibling
 from bench.provenance import provenance
 from bench.record import (
     PROBES_SUFFIX,
@@ -26,7 +27,7 @@ from bench.record import (
     write,
     write_probes,
 )
-from bench.reference import ORACLE, Reference, load_model, load_reference, load_tokenizer
+from bench.reference import Reference, load_model, load_reference, load_tokenizer
 from bench.submission import Loaded, find_submission, load_submission
 from bench.tasks import Task, get_task
 
@@ -67,8 +68,8 @@ class RunSpec:
             loaded = loaded_submission(self.submission, task.limits.trials)
             parts["code"] = loaded.submission.fingerprint
             parts["config"] = loaded.config_json(self.trial)
-        if self.member != ORACLE:
-            parts["oracle"] = load_reference(task.suite, ORACLE).sha256
+        if not is_oracle(self.member):
+            parts["oracle"] = load_reference(task.suite, sibling(ORACLE, self.member)).sha256
         return fingerprint(parts)
 
     def command(self) -> str:
@@ -217,7 +218,7 @@ class Workbench:
         self.measured = load_model(self.reference.path)
         """The harness's own copy that yielded weights go into."""
         self.evaluator = Evaluator(self.model, load_tokenizer(self.reference))
-        oracle = load_model(load_reference(task.suite, ORACLE).path)
+        oracle = load_model(load_reference(task.suite, sibling(ORACLE, member)).path)
         own = self.evaluator.losses(self.model, "dev", "forget", "retain")
         theirs = self.evaluator.losses(oracle, "dev", "forget")
         assert own.forget_loss is not None

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from bench.members import ENTANGLED, sibling
 from bench.record import Record
 from bench.selection import FORGET_BUDGET, KL_BUDGET, Group
 from leaderboard.intervals import Estimate, Missing, Quotient, estimate, quotient
@@ -15,8 +16,6 @@ RETAIN_ONLY: Final = "retain_only"
 """The control: the same steps on retain text, and no forgetting term."""
 YARDSTICK: Final = "wga"
 """The submission that relative cost is relative to."""
-ENTANGLED: Final = "p000"
-"""The member whose cost is the numerator of entanglement ratios."""
 KL_USE: Final = (0.95, 1.0)
 """Share of a KL budget that a matched run has used."""
 
@@ -106,10 +105,10 @@ def forget_scores(ledger: Ledger) -> list[ForgetScore]:
 
 
 def entanglement_scores(ledger: Ledger) -> list[EntanglementScore]:
-    """Ratios of `p000` to every other member, per submission and forget level."""
+    """Ratios of `p000` to every other member of its seed, per submission and forget level."""
     scores = []
     for group in sorted(ledger.runs):
-        entangled = group._replace(member=ENTANGLED)
+        entangled = group._replace(member=sibling(ENTANGLED, group.member))
         if not group.budget.startswith(FORGET_BUDGET) or group == entangled:
             continue
         scores.append(

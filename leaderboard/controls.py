@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.members import ORACLE, sibling
 from leaderboard.attacks import Cell, Envelope, curves, envelope
 from leaderboard.intervals import Floats, Missing, standard_error
-from leaderboard.ledger import ORACLE, REFERENCE, Attacked, Ledger
+from leaderboard.ledger import REFERENCE, Attacked, Ledger
 
 GAP_SHARE: Final = 0.25
 """A dose counts while the controls are at least this share of the unattacked gap apart ..."""
@@ -39,7 +40,7 @@ def controls(ledger: Ledger, member: str, attack: str, scale: str) -> Controls |
     """The controls of one attack, and the doses at which they tell anything."""
     sides = [
         ledger.attacks.get(Attacked(REFERENCE, name, "", 0), {}).get(attack, ())
-        for name in (member, ORACLE)
+        for name in (member, sibling(ORACLE, member))
     ]
     own, oracle = (curves(records, scale) for records in sides)
     seeds = sorted((own.seeds & oracle.seeds) - own.failed - oracle.failed)

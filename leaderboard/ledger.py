@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Final, NamedTuple, TypeVar
 
+from bench.members import ORACLE, base_of, is_oracle, sibling
 from bench.record import ACCEPTED_STATUSES, Record
 from bench.selection import Group, best_trials
 from leaderboard.pareto import Point
 
-ORACLE: Final = "oracle"
 REFERENCE: Final = "reference"
 """The submission of rows in which nothing was unlearned."""
 
@@ -88,7 +88,7 @@ class Ledger:
 
     key: BoardKey
     members: tuple[str, ...]
-    """Reference models that something was run on, `p000` first, without the oracle."""
+    """Reference models that something was run on, `p000` first, without the oracles."""
     own: Mapping[tuple[str, str], Record]
     """The reference model's row, by member and split; the oracle is a member here."""
     runs: Mapping[Group, Mapping[int, Runs]]
@@ -134,7 +134,7 @@ def ledger(key: BoardKey, rows: Sequence[Record]) -> Ledger:
             attacked = Attacked(r.submission, r.member, r.budget, trial)
             named = attacks[attacked].setdefault(r.attack, [])
             named.append(replace(r, dose=doses[r.attack, r.step]))
-    members = {r.member for r in records if r.stage != "attack"} - {ORACLE}
+    members = {r.member for r in records if r.stage != "attack" and not is_oracle(r.member)}
     return Ledger(
         key=key,
         members=tuple(sorted(members, key=_member_order)),
@@ -165,12 +165,12 @@ def expected(done: Mapping[str, Collection[Key]], member: str) -> set[Key]:
 
 
 def is_p_member(member: str) -> bool:
-    """Whether the member is one of the suite's `p000` ... `p100`."""
-    return re.fullmatch(r"p\d+", member) is not None
+    """Whether the member is one of the suite's `p000` ... `p100`, of any seed."""
+    return re.fullmatch(r"p\d+", base_of(member)) is not None
 
 
-def _member_order(member: str) -> tuple[bool, str]:
-    return not is_p_member(member), member
+def _member_order(member: str) -> tuple[str, bool, str]:
+    return sibling("", member), not is_p_member(member), member
 
 
 def _run(records: Sequence[Record], own: Mapping[tuple[str, str], Record]) -> Run:
@@ -189,7 +189,7 @@ def _run(records: Sequence[Record], own: Mapping[tuple[str, str], Record]) -> Ru
 
 def _checkpoint(record: Record, own: Mapping[tuple[str, str], Record]) -> Checkpoint:
     member = own.get((record.member, record.split))
-    oracle = own.get((ORACLE, record.split))
+    oracle = own.get((sibling(ORACLE, record.member), record.split))
     gain = None
     if member and oracle:
         above = _difference(record.forget_loss, member.forget_loss)

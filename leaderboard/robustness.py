@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from bench.members import ORACLE, sibling
 from bench.record import Record
 from bench.selection import KL_BUDGET, Group
 from leaderboard.attacks import (
@@ -25,7 +26,7 @@ from leaderboard.attacks import (
 from leaderboard.budgets import expected_seeds
 from leaderboard.controls import Controls, controls, resistance, resistance_error
 from leaderboard.intervals import Estimate, Floats, Missing, interval, resamples
-from leaderboard.ledger import ORACLE, Attacked, Ledger
+from leaderboard.ledger import Attacked, Ledger
 
 REGAIN: Final = (0.5, 0.9)
 """Shares of the member's knowledge whose dose is reported."""
@@ -96,7 +97,7 @@ def _battery(ledger: Ledger, member: str, scale: str) -> list[str]:
         {
             name
             for model, named in ledger.attacks.items()
-            if model.member in (member, ORACLE)
+            if model.member in (member, sibling(ORACLE, member))
             for name, records in named.items()
             if any(knowledge(r, scale) is not None for r in records)
         }

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from bench.members import ORACLE, sibling
 from bench.record import Problem, Record
 from bench.selection import Group
 from leaderboard import columns
 from leaderboard.budgets import ForgetScore, KLScore
 from leaderboard.columns import Direction
 from leaderboard.intervals import Estimate, Missing, Quotient, ranks
-from leaderboard.ledger import ORACLE, Ledger
+from leaderboard.ledger import Ledger
 from leaderboard.robustness import AttackScore, RobustnessScore
 from leaderboard.rows import Decided, Flagged, Hinted, Rank, Source, Table, TableRow, Value
 from leaderboard.score import Scores
@@ -22,10 +23,11 @@ _Pool = list[tuple[Estimate | Missing, TableRow]]
 def reference_table(scores: Scores) -> Table:
     """The reference models on the test split."""
     own = scores.ledger.own
-    oracle = own.get((ORACLE, "test"))
+    oracles = [sibling(ORACLE, member) for member in scores.ledger.members]
     rows = []
-    for member in (*scores.ledger.members, ORACLE):
+    for member in dict.fromkeys((*scores.ledger.members, *oracles)):
         r = own.get((member, "test"))
+        oracle = own.get((sibling(ORACLE, member), "test"))
         if r is None:
             rows.append(TableRow(member=member, values={"member": member}))
             continue
@@ -87,10 +89,10 @@ def forget_table(scores: Scores) -> Table:
     pools: dict[tuple[str, str], _Pool] = defaultdict(list)
     for s in scores.forget:
         pools[s.group.member, s.group.budget].append((s.cost, _forget_row(ledger, s)))
-    oracle = ledger.own.get((ORACLE, "test"))
     pinned = []
     for member in ledger.members:
         own = ledger.own.get((member, "test"))
+        oracle = ledger.own.get((sibling(ORACLE, member), "test"))
         pinned.append(_pinned(member, "member itself", {"cost": 0.0, "adjacent": 0.0}))
         if own and oracle:
             costs: dict[str, Value] = {}

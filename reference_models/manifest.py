@@ -1,44 +1,48 @@
 """Freeze a trained suite: `python -m reference_models.manifest SUITE` writes its manifest.
 
 The manifest names every file with its SHA-256, the recipe, the data and the code it came from,
-what each member loses per domain, and how entangled its domains are. It is written last; a member
-is loaded only as the manifest has it.
+and what each member loses per domain; `entanglement.csv` beside it has the entanglement of every
+layer. It is written last; a member is loaded only as the manifest has it.
 """
 
+import csv
 import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 from transformers import GPTNeoForCausalLM
 
 from bench.data import DOMAINS, data_sha256, load_tokenizer
-from bench.diagnostics.entanglement import Cloud, Entanglement, clouds, compare
+from bench.diagnostics.entanglement import Cloud, clouds, compare
 from bench.domains import Domain
 from bench.measure import Evaluator
+from bench.members import ENTANGLED, sibling
 from bench.provenance import provenance
 from bench.reference import SUITES, file_sha256, load_model
+from reference_models.card import write_figures
 from reference_models.recipe import load_recipe
 from reference_models.sgtm import BioSubnetwork, bio_masks, without_bio
 
-SHIPPED = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
+SHIPPED: Final = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
+ENTANGLEMENT: Final = "entanglement.csv"
+COLUMNS: Final = ("member", "layer", "metric", "pair", "value", "log_ratio", "low", "high")
+Layers = list[dict[Domain, Cloud]]
 
 
-def describe(folder: Path, base: dict[Domain, Cloud], bio: BioSubnetwork) -> dict[str, Any]:
-    """One member's table: files, training, test losses, probes, θ_bio, entanglement."""
+def describe(folder: Path, bio: BioSubnetwork) -> dict[str, Any]:
+    """One member's table: files, training, test losses with and without θ_bio, probes."""
     model = load_gpt_neo(folder)
-    tokenizer = load_tokenizer(folder)
-    evaluator = Evaluator(model, tokenizer)
+    evaluator = Evaluator(model, load_tokenizer(folder))
     losses = evaluator.losses(model, "test", *DOMAINS)
     with without_bio(model, bio):
         off = evaluator.losses(model, "test", *DOMAINS)
     probes = {d: evaluator.probes(model, "test", domain=d)[0] for d in DOMAINS}
-    table: dict[str, Any] = {
+    return {
         "files": {name: file_sha256(folder / name) for name in SHIPPED},
         "training": json.loads((folder / "training.json").read_text()),
         "test_loss": {d: getattr(losses, f"{d}_loss") for d in DOMAINS},
@@ -49,12 +53,30 @@ def describe(folder: Path, base: dict[Domain, Cloud], bio: BioSubnetwork) -> dic
         "bio_parameters": int(sum(mask.sum() for mask in bio_masks(model, bio).values())),
         "parameters": sum(p.numel() for p in model.parameters()),
     }
-    rows = compare(clouds(model, tokenizer), base)
-    table["entanglement"] = {_key(row): row.value for row in rows}
-    table["entanglement_log_ratio"] = {_key(row): row.log_ratio for row in rows}
-    table["entanglement_low"] = {_key(row): row.interval[0] for row in rows}
-    table["entanglement_high"] = {_key(row): row.interval[1] for row in rows}
-    return table
+
+
+def entanglement(member: str, own: Layers, base: Layers) -> list[dict[str, Any]]:
+    """Rows of the CSV: every layer, metric and pair, with the log-ratio to p000 and its interval.
+
+    Args:
+        member: Its name.
+        own: Its clouds by layer.
+        base: Those of the p000 of its seed.
+    """
+    return [
+        {
+            "member": member,
+            "layer": layer,
+            "metric": row.metric,
+            "pair": "-".join(row.pair),
+            "value": f"{row.value:.6g}",
+            "log_ratio": f"{row.log_ratio:.4f}",
+            "low": f"{row.interval[0]:.4f}",
+            "high": f"{row.interval[1]:.4f}",
+        }
+        for layer, (here, there) in enumerate(zip(own, base, strict=True))
+        for row in compare(here, there)
+    ]
 
 
 def load_gpt_neo(folder: Path) -> GPTNeoForCausalLM:
@@ -64,10 +86,6 @@ def load_gpt_neo(folder: Path) -> GPTNeoForCausalLM:
     return model
 
 
-def _key(row: Entanglement) -> str:
-    return f"{row.metric}_{row.pair[0]}_{row.pair[1]}"
-
-
 def to_toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> str:
     """TOML text of nested tables of numbers and strings; NaN entries are left out."""
     lines = []
@@ -75,62 +93,56 @@ def to_toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> str:
         if isinstance(value, dict) or (isinstance(value, float) and math.isnan(value)):
             continue
         text = f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
-        lines.append(f"{json.dumps(key) if '.' in key else key} = {text}")
+        lines.append(f"{_bare(key)} = {text}")
     body = "\n".join(lines)
-    head = f"[{'.'.join(path)}]\n" if path and lines else ""
+    head = f"[{'.'.join(map(_bare, path))}]\n" if path and lines else ""
     parts = [head + body] if lines else []
     parts += [to_toml(v, (*path, k)) for k, v in table.items() if isinstance(v, dict)]
     return "\n\n".join(part for part in parts if part)
 
 
-def main(suite: Annotated[str, typer.Argument()] = "vital", version: int = 0) -> None:
-    """Measure every member of a trained suite and write its manifest."""
+def _bare(key: str) -> str:
+    return json.dumps(key) if "." in key else key
+
+
+def main(suite: Annotated[str, typer.Argument()] = "vital", version: int = 1) -> None:
+    """Measure every trained member of a suite; write its manifest and the figures of its card."""
     torch.set_num_threads(1)
+    console = Console()
     folder = SUITES / suite
     recipe = load_recipe(suite)
-    commit = provenance("", 1, "").git_commit
+    trained = [name for name in recipe.members if (folder / name).is_dir()]
+    for name in recipe.members.keys() - set(trained):
+        console.print(f"{name} is not trained; left out.", highlight=False)
     table: dict[str, Any] = {
         "suite": suite,
         "version": version,
         "recipe": f"recipes/{suite}.toml",
         "recipe_sha256": file_sha256(SUITES / "recipes" / f"{suite}.toml"),
         "data_sha256": data_sha256(),
-        "code_commit": commit,
+        "code_commit": provenance("", 1, "").git_commit,
         "bio": asdict(recipe.bio),
-        "members": {},
+        "members": {name: describe(folder / name, recipe.bio) for name in trained},
     }
-    first = folder / next(iter(recipe.members))
-    base = clouds(load_gpt_neo(first), load_tokenizer(first))
-    for name in recipe.members:
-        table["members"][name] = describe(folder / name, base, recipe.bio)
-    (folder / "manifest.toml").write_text(to_toml(table) + "\n")
-    show(table)
-
-
-def show(table: dict[str, Any]) -> None:
-    """Print the suite's losses and entanglement."""
-    console = Console()
-    losses = Table(title="Test loss, nats per token; probes of the forget domain")
-    for title in ("member", *DOMAINS, "forget, θ_bio off", "accuracy", "probability", "unseen"):
-        losses.add_column(title)
-    ratios = Table(title="Entanglement, log-ratio to p000 [95 %]")
-    ratios.add_column("member")
-    for key in next(iter(table["members"].values()))["entanglement"]:
-        ratios.add_column(key)
+    layers = {n: clouds(load_gpt_neo(folder / n), load_tokenizer(folder / n)) for n in trained}
+    rows = [
+        row
+        for name in trained
+        for row in entanglement(name, layers[name], layers[sibling(ENTANGLED, name)])
+    ]
+    last = len(layers[trained[0]]) - 1
     for name, member in table["members"].items():
-        numbers = [member["test_loss"][d] for d in DOMAINS]
-        numbers.append(member["test_loss_without_bio"]["forget"])
-        numbers += [
-            member[key]["forget"]
-            for key in ("probe_accuracy", "answer_probability", "unseen_answer_probability")
-        ]
-        losses.add_row(name, *[f"{n:.3f}" for n in numbers])
-        cells = []
-        for key, ratio in member["entanglement_log_ratio"].items():
-            low, high = member["entanglement_low"][key], member["entanglement_high"][key]
-            cells.append(f"{ratio:+.2f} [{low:+.2f}, {high:+.2f}]")
-        ratios.add_row(name, *cells)
-    console.print(losses, ratios)
+        member["entanglement"] = {
+            f"{row['metric']}_{row['pair'].replace('-', '_')}": float(row["value"])
+            for row in rows
+            if row["member"] == name and row["layer"] == last
+        }
+    with (folder / ENTANGLEMENT).open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / "manifest.toml").write_text(to_toml(table) + "\n")
+    console.print(write_figures(folder), highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

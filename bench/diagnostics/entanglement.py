@@ -1,8 +1,8 @@
 """How entangled two domains are in a model's representations: VES, MMD², sliced W₂².
 
-As in the SGTM entanglement paper (arXiv 2609.02285, section 2.2 and appendix C): n test texts per
-domain, the final layer's hidden states averaged over real tokens and scaled to unit norm, then
-two clouds of points compared. Lower VES, higher MMD² and higher SW₂² mean less entangled. The
+As in the SGTM entanglement paper (arXiv 2609.02285, section 2.2 and appendix C): n held-out texts
+per domain, a layer's hidden states averaged over real tokens and scaled to unit norm, then two
+clouds of points compared. The paper looks at the final layer; here every layer is. Lower VES, higher MMD² and higher SW₂² mean less entangled. The
 three have no common scale, so they are reported as log-ratios to the member `p000`.
 """
 
@@ -99,21 +99,31 @@ class Entanglement:
 
 def clouds(
     model: PreTrainedModel, tokenizer: Tokenizer, splits: Sequence[Split] = ("dev", "test")
-) -> dict[Domain, Cloud]:
-    """One unit vector per held-out text, equally many of each domain."""
+) -> list[dict[Domain, Cloud]]:
+    """One unit vector per held-out text, equally many of each domain, for every layer.
+
+    Returns:
+        By layer: 0 the embeddings, then the output of each block; the last one is normalised by
+        the model's final layer norm, as its output head sees it.
+    """
     texts = {d: [x.article.text for x in select(d, splits)] for d in DOMAINS}
     count = min(len(t) for t in texts.values())
-    return {d: _cloud(model, tokenizer, t[:count]) for d, t in texts.items()}
+    by_domain = {d: _layers(model, tokenizer, t[:count]) for d, t in texts.items()}
+    return [
+        dict(zip(DOMAINS, layer, strict=True))
+        for layer in zip(*(by_domain[d] for d in DOMAINS), strict=True)
+    ]
 
 
 @torch.no_grad()
-def _cloud(model: PreTrainedModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Cloud:
+def _layers(model: PreTrainedModel, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Cloud]:
     vectors = []
     for encoding in tokenizer.encode_batch(list(texts)):
         ids = torch.tensor([encoding.ids[:BLOCK]])
-        hidden = model.base_model(input_ids=ids).last_hidden_state[0].double().mean(0)
-        vectors.append(torch.nn.functional.normalize(hidden, dim=0).numpy())
-    return np.stack(vectors)
+        states = model.base_model(input_ids=ids, output_hidden_states=True).hidden_states
+        means = torch.stack([state[0].double().mean(0) for state in states])
+        vectors.append(torch.nn.functional.normalize(means, dim=1).numpy())
+    return list(np.stack(vectors, axis=1))
 
 
 def compare(member: dict[Domain, Cloud], base: dict[Domain, Cloud]) -> list[Entanglement]:
