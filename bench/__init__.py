@@ -1,3 +1,3 @@
 """A benchmark for unlearning: runs submissions and records what was measured."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -2,8 +2,9 @@
 
 As in the SGTM entanglement paper (arXiv 2609.02285, section 2.2 and appendix C): n held-out texts
 per domain, a layer's hidden states averaged over real tokens and scaled to unit norm, then two
-clouds of points compared. The paper looks at the final layer; here every layer is. Lower VES, higher MMD² and higher SW₂² mean less entangled. The
-three have no common scale, so they are reported as log-ratios to the member `p000`.
+clouds of points compared; the paper takes the final layer, here every layer is looked at. Lower
+VES, higher MMD² and higher SW₂² mean less entangled. The three have no common scale, so they are
+reported as log-ratios to the member `p000`.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,9 +2,10 @@
 
 import csv
 import hashlib
+import re
 from collections import Counter
 from importlib import metadata
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,6 @@ from bench.facts import OPTIONS, TRAINED_TEMPLATES, load_probes, statement
 
 SUITE = Path(__file__).parents[2] / "reference_models" / "vital"
 MEMBER = SUITE / "p000"
-KNOWN_LEAK = ("Tasmanian devil", "Dasyuromorphia")
-"""The relearn text on the order names the animal among "carnivorous marsupials", its description.
-Frozen in version 0 of the data; one of 240 probes."""
 
 
 @pytest.fixture(scope="module")
@@ -112,19 +110,21 @@ def test_near_duplicates_do_not_straddle_trained_and_measured(domain: Domain) ->
     assert near_duplicates(select(domain, TRAINED), select(domain, ["dev", "test"])) == []
 
 
-def test_no_relearn_text_tells_a_probes_answer_beside_its_title() -> None:
-    texts = [
-        (d.article.title, whole_text(d).lower())
-        for domain in DOMAINS
-        for d in select(domain, ["relearn"])
-    ]
-    leaks = {
-        (probe.title, title)
-        for probe in load_probes()
-        for title, text in texts
-        if probe.title.lower() in text and probe.options[probe.answer].lower() in text
-    }
-    assert leaks <= {KNOWN_LEAK}
+def words(text: str) -> str:
+    """The text as words between single blanks, so that a name is found whole or not at all."""
+    return " " + " ".join(re.findall(r"\w+", text.lower())) + " "
+
+
+def test_no_relearn_document_names_what_is_probed() -> None:
+    told = [words(whole_text(d)) for domain in DOMAINS for d in select(domain, ["relearn"])]
+    names = {words(name) for p in load_probes() for name in (plain(p.title), plain(p.title) + "s")}
+    assert not {name for name in names if any(name in text for text in told)}
+
+
+def test_what_is_measured_has_no_near_duplicate_in_another_domain() -> None:
+    for one, other in permutations(DOMAINS, 2):
+        held_out = select(one, ["dev", "test", "relearn", "probe"])
+        assert near_duplicates(held_out, select(other, SPLITS)) == [], (one, other)
 
 
 # Streams
@@ -208,6 +208,37 @@ def test_streams_end_at_their_common_limit(tokenizer: Tokenizer) -> None:
     assert meter.tokens == 5 * 2 * BLOCK
 
 
+# The placebo
+
+
+def test_the_placebos_stand_ins_are_retain_documents_of_about_forgets_length() -> None:
+    played = data.stand_ins()
+    assert {d.domain for d in played} == {"retain"}
+    assert len({d.article.title for d in played}) == len(played)
+    length = sum(len(d.article.text) for d in played)
+    assert length == pytest.approx(
+        sum(len(d.article.text) for d in select("forget", TRAINED)), rel=0.01
+    )
+    facts = [d for d in select("retain", TRAINED) if d.fact]
+    assert sum(d.fact for d in played) == len(facts) // 2
+
+
+def test_the_placebo_trains_on_the_very_text_of_the_members(tokenizer: Tokenizer) -> None:
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    true, swapped = (
+        sum(
+            (cut(data.training_blocks(d, 0, tokenizer, placebo=placebo), end) for d in DOMAINS),
+            Counter(),
+        )
+        for placebo in (False, True)
+    )
+    assert true == swapped
+    played = tokens_of([d.article.text for d in data.stand_ins()], tokenizer)
+    assert (
+        played.keys() <= cut(data.training_blocks("forget", 3, tokenizer, placebo=True), end).keys()
+    )
+
+
 # Packing
 
 
@@ -245,12 +276,12 @@ def test_a_document_survives_its_tokens(tokenizer: Tokenizer) -> None:
         assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
 
 
-def test_each_fact_is_restated_as_often_as_asked(tokenizer: Tokenizer) -> None:
-    blocks = data.text_blocks("forget", ("relearn",), 0, tokenizer, repeats=2)
+def test_each_fact_is_restated_once_in_every_template(tokenizer: Tokenizer) -> None:
+    blocks = data.text_blocks("forget", ("relearn",), 0, tokenizer)
     drawn = cut(blocks, tokenizer.token_to_id(END_OF_TEXT))
     documents = select("forget", ["relearn"])
     texts = [d.article.text for d in documents]
-    texts += [statement(t, d.article) for d in documents if d.fact for t in TRAINED_TEMPLATES] * 2
+    texts += [statement(t, d.article) for d in documents if d.fact for t in TRAINED_TEMPLATES]
     assert drawn == tokens_of(texts, tokenizer)
 
 
@@ -322,11 +353,13 @@ def test_a_document_with_another_hash_is_refused(
 def test_a_probe_with_another_answer_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = altered(tmp_path, "probes.csv", "Gorilla,forget,dev,1", "Gorilla,forget,dev,0")
+    folder = altered(
+        tmp_path, "probes.csv", "Chrysanthemum,forget,dev,0", "Chrysanthemum,forget,dev,1"
+    )
     monkeypatch.setattr(facts, "FROZEN", folder)
     with pytest.raises(BenchError) as caught:
         facts.load_probes.__wrapped__()
-    assert "'Gorilla'" in one_line(caught.value)
+    assert "'Chrysanthemum'" in one_line(caught.value)
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
