@@ -3,6 +3,7 @@
 import csv
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ from reference_models.manifest import load_gpt_neo
 from reference_models.recipe import load_recipe
 from reference_models.schedule import Batches
 from reference_models.sgtm import without_bio
-from reference_models.train import _source
+from reference_models.states import Run
+from reference_models.train import Job, _source, train
 
 SUITE = SUITES / "vital"
 RECIPE = load_recipe("vital")
 MANIFEST: dict[str, Any] = tomllib.loads((SUITE / "manifest.toml").read_text())
 MEMBERS = list(MANIFEST["members"])
+LOGGED_STEP = 794
+LOGGED = {"adjacent": 5.749, "forget": 4.986, "retain": 5.103}
+"""Running losses that the training of the shipped p000 printed at that step."""
 
 
 def test_the_manifest_is_of_this_recipe_and_this_data() -> None:
@@ -94,3 +99,24 @@ def test_every_member_was_trained_by_this_recipe_on_this_text() -> None:
         assert told["fingerprint"] == RECIPE.fingerprint(member, sha256), member
         assert told["steps"] == sum(sum(count.values()) for count in batches.counts)
     assert RECIPE.model.positions == BLOCK
+
+
+class _EnoughError(Exception):
+    """The steps that are compared are done."""
+
+
+@pytest.mark.slow
+def test_training_p000_again_begins_as_the_shipped_training_did(tmp_path: Path) -> None:
+    seen: dict[str, float] = {}
+
+    def watch(run: Run, _total: int) -> None:
+        if run.step == LOGGED_STEP:
+            seen.update(run.losses)
+            raise _EnoughError
+
+    source, end_of_text = _source(RECIPE, SUITE / "tokenizer")
+    torch.set_num_threads(1)
+    job = Job(recipe=RECIPE, name="p000", work=tmp_path, checkpoint_every=10**6)
+    with pytest.raises(_EnoughError):
+        train(job, source, on_step=watch, end_of_text=end_of_text)
+    assert seen == pytest.approx(LOGGED, abs=2e-3)
