@@ -60,6 +60,12 @@ REFERENCES: Final = (
         title="... unseen template",
         tooltip="The same in a template that training never showed",
     ),
+    Column(
+        key="localisation",
+        title="Localisation",
+        unit=NATS,
+        tooltip="Cost of switching θ_bio off on forget text beyond that on retain text",
+    ),
 )
 
 PARETO: Final = (

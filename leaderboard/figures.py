@@ -12,7 +12,7 @@ from leaderboard.attacks import SCALES, Envelope
 from leaderboard.columns import NATS
 from leaderboard.controls import Controls, controls
 from leaderboard.intervals import standard_error
-from leaderboard.ledger import Ledger, is_p_member
+from leaderboard.ledger import is_p_member
 from leaderboard.pareto import C_MAX, Point, mean_front
 from leaderboard.score import ParetoScore, Scores
 
@@ -67,25 +67,27 @@ def pareto_figures(scores: Scores) -> list[Figure]:
     return figures
 
 
-def suite_figures(scores: Scores, ves: Mapping[str, float]) -> list[Figure]:
-    """For each submission, the mean fronts of all members, coloured by their entanglement.
+def suite_figures(scores: Scores, localisation: Mapping[str, float]) -> list[Figure]:
+    """For each submission, the mean fronts of all members, coloured by their localisation.
 
     Args:
         scores: The board.
-        ves: Entanglement of each member's representations of forget and retain text; members
-            are coloured in its order if it knows them all, else in the order of p.
+        localisation: Of each member, as `localisation_of` gives it; members are coloured by it
+            if it knows them all, else in the order of p.
     """
     members = [member for member in scores.ledger.members if is_p_member(member)]
-    by_ves = bool(members) and all(member in ves for member in members)
-    order = sorted(members, key=lambda m: (-ves[m], m)) if by_ves else members
-    ramp = _ramp(order, ves if by_ves else None)
+    known = bool(members) and all(member in localisation for member in members)
+    order = sorted(members, key=lambda m: (localisation[m], m)) if known else members
+    ramp = _ramp(order, localisation if known else None)
     figures = []
     for submission in sorted({s.submission for s in scores.pareto}):
         fronts = {s.member: s for s in scores.pareto if s.submission == submission}
         traces: list[Plot] = []
         for member in scores.ledger.members:
             if member in fronts:
-                name = f"{member} (VES {ves[member]:.1f})" if member in ves else member
+                name = member
+                if member in localisation:
+                    name += f" (localisation {localisation[member]:.2f})"
                 # The placebo has no place on the ramp: it is a control.
                 steps = fronts[member].fronts.values()
                 traces += _front_traces(steps, name, ramp.get(member, "@ink"), member not in ramp)
@@ -232,13 +234,13 @@ def _shades(scores: Scores) -> dict[str, str]:
     return {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(names)}
 
 
-def _ramp(order: Sequence[str], ves: Mapping[str, float] | None) -> dict[str, str]:
-    """A colour for each member: by the value of its entanglement, or by its place."""
-    if ves is None:
+def _ramp(order: Sequence[str], values: Mapping[str, float] | None) -> dict[str, str]:
+    """A colour for each member: by its value, or by its place."""
+    if values is None:
         shares = [place / max(len(order) - 1, 1) for place in range(len(order))]
     else:
-        low, high = min(ves[m] for m in order), max(ves[m] for m in order)
-        shares = [(high - ves[m]) / (high - low) if high > low else 0.0 for m in order]
+        low, high = min(values[m] for m in order), max(values[m] for m in order)
+        shares = [(values[m] - low) / (high - low) if high > low else 0.0 for m in order]
     return {member: _blend(share) for member, share in zip(order, shares, strict=True)}
 
 
@@ -251,12 +253,17 @@ def _blend(share: float) -> str:
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def entanglement_of(ledger: Ledger, manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Each member's entanglement of forget and retain text, where the manifest has it."""
+def localisation_of(members: Iterable[str], manifest: Mapping[str, Any]) -> dict[str, float]:
+    """How much of the forget domain alone sits in each member's θ_bio, where it is known.
+
+    It is what switching θ_bio off costs on forget text beyond what it costs on retain text, test
+    loss in nats per token: near 0 where those heads and units are like any others.
+    """
     found = {}
-    for member in ledger.members:
-        table = manifest.get("members", {}).get(member, {}).get("entanglement", {})
-        value = table.get("ves_forget_retain")
-        if isinstance(value, int | float):
-            found[member] = float(value)
+    for member in members:
+        table = manifest.get("members", {}).get(member, {})
+        own, off = table.get("test_loss"), table.get("test_loss_without_bio")
+        if own and off:
+            dearer = {domain: off[domain] - own[domain] for domain in ("forget", "retain")}
+            found[member] = dearer["forget"] - dearer["retain"]
     return found

@@ -21,7 +21,7 @@ from leaderboard.controls import GAP_SE, GAP_SHARE, ORACLE_CLOSED
 from leaderboard.figures import (
     Figure,
     dose_figures,
-    entanglement_of,
+    localisation_of,
     pareto_figures,
     suite_figures,
 )
@@ -44,8 +44,8 @@ class Section:
     tables: tuple[Table, ...]
     groups: tuple[tuple[str, str, tuple[Figure, ...]], ...]
     """Title, note and figures."""
-    by_ves: bool
-    """Whether members are coloured by measured entanglement."""
+    is_localised: bool
+    """Whether members are coloured by their measured localisation."""
 
 
 def render(
@@ -125,7 +125,7 @@ def read_manifests(folder: Path, suites: Sequence[str]) -> dict[str, dict[str, A
 
 
 def _section(place: int, scores: Scores, manifest: Mapping[str, Any]) -> Section:
-    ves = entanglement_of(scores.ledger, manifest)
+    localisation = localisation_of(tables.reference_models(scores), manifest)
     return Section(
         anchor=f"board-{place + 1}",
         scores=scores,
@@ -135,7 +135,7 @@ def _section(place: int, scores: Scores, manifest: Mapping[str, Any]) -> Section
             tables.entanglement_table(scores),
             tables.robustness_table(scores),
             tables.attack_table(scores),
-            tables.reference_table(scores),
+            tables.reference_table(scores, localisation),
             tables.failure_table(scores),
         ),
         groups=(
@@ -147,7 +147,7 @@ def _section(place: int, scores: Scores, manifest: Mapping[str, Any]) -> Section
             (
                 "entanglement",
                 "One panel per submission: the fronts of all members.",
-                tuple(suite_figures(scores, ves)),
+                tuple(suite_figures(scores, localisation)),
             ),
             (
                 "robustness",
@@ -156,7 +156,7 @@ def _section(place: int, scores: Scores, manifest: Mapping[str, Any]) -> Section
                 tuple(dose_figures(scores)),
             ),
         ),
-        by_ves=bool(ves),
+        is_localised=bool(localisation),
     )
 
 

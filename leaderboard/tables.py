@@ -20,12 +20,17 @@ _Pool = list[tuple[Estimate | Missing, TableRow]]
 """Rows that are ranked against each other, each with the score it is ranked by."""
 
 
-def reference_table(scores: Scores) -> Table:
+def reference_models(scores: Scores) -> list[str]:
+    """The members of a board, then the oracles of their seeds."""
+    members = scores.ledger.members
+    return list(dict.fromkeys((*members, *(sibling(ORACLE, member) for member in members))))
+
+
+def reference_table(scores: Scores, localisation: Mapping[str, float]) -> Table:
     """The reference models on the test split."""
     own = scores.ledger.own
-    oracles = [sibling(ORACLE, member) for member in scores.ledger.members]
     rows = []
-    for member in dict.fromkeys((*scores.ledger.members, *oracles)):
+    for member in reference_models(scores):
         r = own.get((member, "test"))
         oracle = own.get((sibling(ORACLE, member), "test"))
         if r is None:
@@ -34,9 +39,9 @@ def reference_table(scores: Scores) -> Table:
         gap = None
         if oracle and oracle.forget_loss is not None and r.forget_loss is not None:
             gap = oracle.forget_loss - r.forget_loss
-        names = [column.key for column in columns.REFERENCES[1:] if column.key != "gap"]
-        values: dict[str, Value] = {name: getattr(r, name) for name in names}
-        values |= {"member": member, "gap": gap}
+        derived = {"member": member, "gap": gap, "localisation": localisation.get(member)}
+        names = [column.key for column in columns.REFERENCES if column.key not in derived]
+        values: dict[str, Value] = {name: getattr(r, name) for name in names} | derived
         rows.append(TableRow(member=member, values=values, sources=_sources([r])))
     return Table(
         key="references",

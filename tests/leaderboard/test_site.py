@@ -102,16 +102,19 @@ def test_sources_failures_and_problems_are_shown(tmp_path: Path) -> None:
     assert "uncommitted changes" in page
 
 
-def test_members_are_coloured_by_entanglement(tmp_path: Path, small: list[Record]) -> None:
+def test_members_are_coloured_by_localisation(tmp_path: Path, small: list[Record]) -> None:
     (tmp_path / "vital").mkdir()
     (tmp_path / "vital" / "manifest.toml").write_text(
-        "[members.p000.entanglement]\nves_forget_retain = 17.0\n"
-        "[members.p100.entanglement]\nves_forget_retain = 8.5\n"
+        "[members.p000.test_loss]\nforget = 3.0\nretain = 2.0\n"
+        "[members.p000.test_loss_without_bio]\nforget = 3.5\nretain = 2.5\n"
+        "[members.p100.test_loss]\nforget = 3.0\nretain = 2.0\n"
+        "[members.p100.test_loss_without_bio]\nforget = 3.75\nretain = 2.25\n"
     )
     boards = score(to_frame(small))
     page, _ = render(boards, [], read_manifests(tmp_path, ["vital", "absent"]))
-    assert "p100 (VES 8.5)" in page
-    assert "coloured by the entanglement" in page
+    assert "p100 (localisation 0.50)" in page
+    assert "p000 (localisation 0.00)" in page
+    assert "coloured by localisation" in page
     assert "in the order of p" in render(boards, [], {})[0]
 
 
