@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.errors import BenchError
+from bench.errors import BenchError, did_you_mean
 from bench.record import read_all
 from leaderboard.score import score
 from leaderboard.site import read_manifests, render, write
@@ -56,6 +56,32 @@ def build(
     if left_out:
         typer.echo(f"{left_out} file(s) left out: see the end of the page", err=True)
     typer.echo(str(index))
+
+
+@app.command()
+def compare(  # one option per way to read the result
+    base: Annotated[str, typer.Argument(help="File, folder or git revision to compare with.")],
+    head: Annotated[str, typer.Argument(help="The same, which may have got worse.")],
+    tolerance: Annotated[float, typer.Option(help="Changes this small never count.", min=0)] = 0.0,
+    only: Annotated[list[str] | None, typer.Option(help="Submission; may be repeated.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, junit, github.")] = "text",
+) -> None:
+    """Say what got worse beyond the seeds' noise; exit code 1 if anything did."""
+    from leaderboard import compare as comparing
+
+    try:
+        if form not in comparing.FORMATS:
+            msg = f"unknown format {form!r}. {did_you_mean(form, comparing.FORMATS)}"
+            raise BenchError(msg)
+        with comparing.results_of(base) as one, comparing.results_of(head) as other:
+            boards = comparing.boards_of(one), comparing.boards_of(other)
+        found = comparing.compare(*boards, tolerance=tolerance, only=only or ())
+    except BenchError as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False)
+        raise typer.Exit(error.exit_code) from error
+    typer.echo(comparing.report(found, form))
+    if any(comparison.is_regression for comparison in found):
+        raise typer.Exit(1)
 
 
 def _folders(results: list[Path] | None) -> list[Path]:
