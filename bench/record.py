@@ -5,11 +5,9 @@ cannot be read comes back as a `Problem`. Missing is null, never NaN, 0 or "".
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from hashlib import sha256
-from json import dumps
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -199,35 +197,6 @@ class Problem:
     def label(self) -> str:
         """The path within its results folder, the same on every machine."""
         return self.path.relative_to(self.folder).as_posix()
-
-
-def canonical_json(value: object) -> str:
-    """JSON that is equal where the values are: sorted keys, no spaces, no NaN.
-
-    Raises:
-        ValueError: A number is NaN or infinite.
-        TypeError: Something in it has no JSON form.
-    """
-
-    def plain(item: Any) -> Any:
-        if is_dataclass(item) and not isinstance(item, type):
-            return asdict(item)
-        msg = f"{type(item).__name__} has no JSON form"
-        raise TypeError(msg)
-
-    return dumps(
-        value,
-        default=plain,
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
-    )
-
-
-def fingerprint(value: object) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of the value's canonical JSON."""
-    return sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 def write(records: Sequence[Record], path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.budget import parse
+from bench.canonical import fingerprint
 from bench.data import data_sha256
 from bench.errors import BenchError
 from bench.members import ORACLE, is_oracle, sibling
@@ -23,7 +24,6 @@ from bench.record import (
     SCHEMA_VERSION,
     ProbeAnswer,
     Record,
-    fingerprint,
     write,
     write_probes,
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.canonical import canonical_json
 from bench.errors import BenchError, did_you_mean
-from bench.record import canonical_json
 
 if TYPE_CHECKING:
     from bench.api import Unlearn

@@ -6,9 +6,9 @@ A task's fingerprint hashes all of it and the data, and is part of each run's id
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from bench.canonical import fingerprint
 from bench.data import data_sha256
 from bench.errors import BenchError, did_you_mean
-from bench.record import fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

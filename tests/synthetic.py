@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 
-from bench.record import SCHEMA_VERSION, Record, canonical_json, fingerprint
+from bench.canonical import canonical_json, fingerprint
+from bench.record import SCHEMA_VERSION, Record
 
 MEMBERS = ("p000", "p060", "p100", "placebo")
 SEEDS = (0, 1, 2)

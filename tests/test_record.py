@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bench.canonical import canonical_json, fingerprint
 from bench.errors import BenchError
 from bench.parquet import schema_of
 from bench.record import (
     ProbeAnswer,
     Record,
-    canonical_json,
-    fingerprint,
     from_frame,
     read,
     read_all,
