@@ -9,6 +9,7 @@ reported as log-ratios to the member `p000`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -72,10 +73,18 @@ def sliced_w2(first: Cloud, second: Cloud) -> float:
     if len(first) != len(second):
         msg = f"clouds of {len(first)} and {len(second)} points; equal sizes are needed."
         raise ValueError(msg)
-    directions = np.random.default_rng(0).standard_normal((first.shape[1], PROJECTIONS))
-    directions /= np.linalg.norm(directions, axis=0)
+    directions = _directions(first.shape[1])
     difference = np.sort(first @ directions, 0) - np.sort(second @ directions, 0)
     return float((difference**2).mean())
+
+
+@cache
+def _directions(width: int) -> NDArray[np.float64]:
+    """Random unit vectors, (width, PROJECTIONS), the same for everything."""
+    directions = np.random.default_rng(0).standard_normal((width, PROJECTIONS))
+    directions /= np.linalg.norm(directions, axis=0)
+    directions.flags.writeable = False
+    return directions
 
 
 METRICS: Final[dict[str, Callable[[Cloud, Cloud], float]]] = {
