@@ -83,6 +83,21 @@ def token_losses(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     return losses.token_losses(logits, batch.ids, batch.lengths)
 
 
+def next_tokens(logits: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (n, vocabulary) and targets (n,) of every real next token of a batch."""
+    return losses.next_tokens(logits, batch.ids, batch.lengths)
+
+
+def sequence_losses(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Cross-entropy of each block, summed over its real next tokens; (blocks,) nats."""
+    return losses.sequence_losses(logits, batch.ids, batch.lengths)
+
+
+def mean_kl(logits: torch.Tensor, reference: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """KL(reference || model) of the next token, nats per real token; both as logits."""
+    return losses.mean_kl(logits, reference, batch.ids, batch.lengths)
+
+
 def mean_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     """Mean cross-entropy of a batch, nats per real token; NaN where there is none."""
     logits = model(input_ids=batch.ids).logits

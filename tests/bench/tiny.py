@@ -25,16 +25,18 @@ TASK: Task = replace(
 )
 
 
-def tiny_model(seed: int = 0, *, fast: bool = True) -> GPTNeoForCausalLM:
-    """Two layers of width 32 over 64 tokens; weights large enough for a distribution with shape."""
+def tiny_model(
+    seed: int = 0, *, fast: bool = True, layers: int = 2, units: int = 64
+) -> GPTNeoForCausalLM:
+    """Layers of width 32 over 64 tokens; weights large enough for a distribution with shape."""
     config = GPTNeoConfig(
         vocab_size=VOCABULARY,
         max_position_embeddings=128,
         hidden_size=WIDTH,
-        num_layers=2,
+        num_layers=layers,
         num_heads=2,
-        intermediate_size=64,
-        attention_types=[[["global"], 2]],
+        intermediate_size=units,
+        attention_types=[[["global"], layers]],
         resid_dropout=0.0,
         embed_dropout=0.0,
         attention_dropout=0.0,
