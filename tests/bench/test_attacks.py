@@ -137,7 +137,7 @@ class LossOnly(TinyEvaluator):
     """Measures loss on a few of the attack's own blocks, whatever is asked for."""
 
     def _articles(self, _domain: str, _split: str) -> Blocks:
-        blocks = attack_blocks(MEMBER, 1)
+        blocks = attack_blocks(MEMBER)
         return Blocks(blocks.ids[:16], blocks.lengths[:16])
 
     def probes(self, *_: object, **__: object) -> tuple[measure.Measures, list[measure.Answer]]:
@@ -165,7 +165,7 @@ def relearn_texts() -> Iterator[str]:
 
 def test_attack_text_is_the_relearn_documents_once_and_no_probed_document() -> None:
     tokenizer = load_tokenizer(MEMBER)
-    blocks = attack_blocks(MEMBER, 1)
+    blocks = attack_blocks(MEMBER)
     expected = pack([e.ids for e in tokenizer.encode_batch(list(relearn_texts()))], tokenizer)
     # The order is shuffled; the tokens are the same.
     assert int(blocks.lengths.sum()) == int(expected.lengths.sum())
