@@ -43,8 +43,9 @@ def collapse(gradient, directions, sides, form):
         return gradient
     left, values, right = torch.linalg.svd(gradient, full_matrices=False)
     left, values, right = left[:, :directions], values[:directions], right[:directions].mT
-    excess = values / values[-1]
-    shrink = 1 - 1 / excess if form == "soft" else torch.ones_like(excess)
+    # A gradient of rank below k has sigma_k = 0, and directions without any: 0 / 0 is no number.
+    kept = values[-1] / values.clamp(min=torch.finfo(values.dtype).tiny)
+    shrink = 1 - kept if form == "soft" else torch.ones_like(kept)
     gradient = gradient - (gradient @ right * shrink) @ right.mT
     if sides == "both":
         gradient = gradient - left @ (shrink[:, None] * (left.mT @ gradient))
