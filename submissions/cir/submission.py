@@ -31,8 +31,6 @@ class Taps:
     def __init__(self, linears):
         self.linears, self.real = linears, None
         self.inputs, self.outputs, self.gradients = {}, {}, {}
-        for number, linear in enumerate(linears):
-            linear.register_forward_hook(self._keep(number))
 
     def _keep(self, number):
         def hook(_module, args, output):
@@ -52,12 +50,14 @@ class Taps:
     def run(self, model, batch):
         """A forward pass; the last token predicts nothing and is left out."""
         self.real = torch.arange(1, batch.ids.shape[1] + 1) < batch.lengths[:, None]
-        return model.base_model(input_ids=batch.ids).last_hidden_state[self.real]
-
-    def close(self):
-        """Leave the layers as they were."""
-        for linear in self.linears:
-            linear._forward_hooks.clear()
+        # Hooks live as long as the pass: what is yielded in between is the bare model.
+        numbered = enumerate(self.linears)
+        hooks = [linear.register_forward_hook(self._keep(n)) for n, linear in numbered]
+        try:
+            return model.base_model(input_ids=batch.ids).last_hidden_state[self.real]
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def breaking_loss(outputs, before):
@@ -81,7 +81,12 @@ def without(rows, basis):
 
 
 def unlearn(model, data, config, generator):
-    """W = W - step_norm * G / |G|, G = sum over tokens of collapsed gradient x collapsed input."""
+    """W = W - step_norm * G / |G|, G = sum over tokens of collapsed gradient x collapsed input.
+
+    Read for models of any depth and a run of one pass: the MLPs of all blocks are broken, not those
+    of a middle third; the components are found once, not once per epoch; retain activations are
+    held at the last hidden state. Nothing is cached, as no block comes twice.
+    """
     member = copy.deepcopy(model)
     layers = [list(linears.values()) for linears in mlps(model)]
     linears = [linear for layer in layers for linear in layer]
@@ -122,7 +127,6 @@ def unlearn(model, data, config, generator):
         hold(model, member, taps, theirs, retain, config)
         if step in MEASURED_AFTER:
             yield model
-    taps.close()
 
 
 def hold(model, member, taps, theirs, retain, config):
