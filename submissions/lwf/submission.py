@@ -62,7 +62,7 @@ def learned(model, data, config):
     for block in blocks:
         squares = [gradient**2 / len(blocks) for gradient in gradients(optimum, block)]
         fisher = [total + square for total, square in zip(fisher, squares)]
-    return list(optimum.parameters()), fisher
+    return [p.detach() for p in optimum.parameters()], fisher
 
 
 def gradients(model, batch):
@@ -83,7 +83,13 @@ def confidence(base, gradient, optimum, fisher, update):
 
 
 def unlearn(model, data, config, generator):
-    """Descend on CE(retain); every `interval` steps ascend on the loss of a chosen text batch."""
+    """Descend on CE(retain); every `interval` steps ascend on the loss of a chosen text batch.
+
+    Read for plain text: the learning task is retain text, and its optimum is taken to be where a
+    few of the same steps lead; a shot is the beginning of a forget block, as there are no
+    questions; decoding is greedy, as in the paper; a fixed share of the texts, the most confident,
+    is unlearned.
+    """
     texts = write_texts(model, data, config)
     lengths = torch.full((1,), texts.shape[1])
     optimum, fisher = learned(model, data, config)
