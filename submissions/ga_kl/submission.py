@@ -19,6 +19,7 @@ class Config:
 
 def unlearn(model, data, config, generator):
     """Minimise -CE(forget) + lambda * KL(member || model) on retain."""
+    # No block comes twice within the token limit: a pass per batch computes each target once.
     member = copy.deepcopy(model)
 
     def objective(forget, retain):

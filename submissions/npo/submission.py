@@ -25,6 +25,7 @@ def preference_loss(losses, member_losses, beta):
 
 def unlearn(model, data, config, generator):
     """Minimise -(2 / beta) * mean(log sigmoid(-beta * log(pi / pi_0))) on forget sequences."""
+    # No block comes twice within the token limit: a pass per batch computes each target once.
     member = copy.deepcopy(model)
 
     def objective(forget, _retain):

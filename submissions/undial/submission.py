@@ -27,6 +27,7 @@ def distillation_loss(logits, teacher, targets, beta):
 
 def unlearn(model, data, config, generator):
     """Minimise the distillation loss on forget + alpha * CE(retain)."""
+    # No block comes twice within the token limit: a pass per batch computes each target once.
     member = copy.deepcopy(model)
 
     def objective(forget, retain):
