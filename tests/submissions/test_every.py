@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from bench.api import Batch, Data
+from bench.data import Blocks
 from bench.streams import Meter
 from bench.submission import find_submission, list_submissions, load_submission
 from bench.tasks import TASKS
@@ -51,25 +52,41 @@ def four_layers(kind: str) -> PreTrainedModel:
     return LlamaForCausalLM(config).eval()
 
 
-def data(seed: int = 0) -> Data:
+def padded(seed: int, padding: int) -> Blocks:
+    """Twelve blocks, every third of them short, with this token beyond their lengths."""
+    ids, lengths = tiny_blocks(seed, 12, lengths=[24, 24, 15] * 4)
+    beyond = torch.arange(ids.shape[1]) >= lengths[:, None]
+    return Blocks(ids.masked_fill(beyond, padding), lengths)
+
+
+def data(padding: int = 1) -> Data:
     meter = Meter(10**6)
     return Data(
-        forget=meter.stream(tiny_blocks(30, 12), 4, seed),
-        retain=meter.stream(tiny_blocks(31, 12), 4, seed + 1),
+        forget=meter.stream(padded(30, padding), 4, 0),
+        retain=meter.stream(padded(31, padding), 4, 1),
     )
 
 
-def yields(name: str, trial: int, kind: str, count: int = 2) -> list[dict[str, Tensor]]:
-    """Copies of the first state dicts that a trial yields."""
+def foreign_hooks(model: PreTrainedModel) -> list[Any]:
+    """Forward hooks that are not those by which transformers collects hidden states."""
+    hooks = [hook for module in model.modules() for hook in module._forward_hooks.values()]
+    return [hook for hook in hooks if not hook.__module__.startswith("transformers.")]
+
+
+def yields(
+    name: str, trial: int, kind: str, *, count: int = 2, padding: int = 1
+) -> list[dict[str, Tensor]]:
+    """Copies of the first state dicts that a trial yields, and a check that the model is bare."""
     loaded = load_submission(find_submission(name), TASK.limits.trials)
     model = four_layers(kind)
     names, parameters = zip(*model.named_parameters(), strict=True)
     torch.manual_seed(0)
     config = shortened(loaded.configs[trial])
-    process = loaded.unlearn(model, data(), config, torch.Generator().manual_seed(0))
+    process = loaded.unlearn(model, data(padding), config, torch.Generator().manual_seed(0))
     states = []
     for yielded in islice(process, count):
         assert yielded is model
+        assert not foreign_hooks(model)
         states.append({key: value.clone() for key, value in model.state_dict().items()})
     process.close()
     now_names, now = zip(*model.named_parameters(), strict=True)
@@ -89,13 +106,19 @@ def test_a_trial_changes_the_model_and_repeats_bit_for_bit(name: str, trial: int
     assert bool(moved) is (name not in NO_CHANGE)
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in TRIALS} - GPT_NEO_ONLY))
-def test_a_method_runs_on_a_model_with_other_names(name: str) -> None:
-    states = yields(name, 0, "llama")
+@pytest.mark.parametrize(("name", "trial"), [t for t in TRIALS if t[0] not in GPT_NEO_ONLY])
+def test_a_trial_runs_on_a_model_with_other_names(name: str, trial: int) -> None:
+    states = yields(name, trial, "llama", count=1)
     start = four_layers("llama").state_dict()
     assert set(states[0]) == set(start)
     moved = any(not torch.equal(start[key], states[0][key]) for key in start)
     assert moved is (name not in NO_CHANGE)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in TRIALS} - NO_CHANGE))
+def test_padding_has_no_effect_on_a_method(name: str) -> None:
+    one, other = (yields(name, 0, "gpt_neo", count=1, padding=token)[0] for token in (1, 7))
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_a_method_for_one_architecture_says_so() -> None:

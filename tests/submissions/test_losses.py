@@ -182,6 +182,20 @@ def test_what_lies_in_the_components_is_removed_and_the_rest_stays() -> None:
     assert cir.without(strongest, basis).norm(dim=1).max() < 1e-3
 
 
+def test_gradients_times_inputs_over_real_tokens_are_the_gradient_of_the_weight() -> None:
+    cir, model = code("cir"), tiny_model()
+    ids = torch.randint(2, VOCABULARY, (3, 8), generator=torch.Generator().manual_seed(4))
+    linears = [block.mlp.c_proj for block in model.transformer.h]
+    taps = cir.Taps(linears)
+    hidden = taps.run(model, Batch(ids, torch.tensor([8, 5, 1])))
+    assert len(hidden) == 7 + 4
+    direction = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(5))
+    (hidden * direction).sum().backward()
+    for number, linear in enumerate(linears):
+        rebuilt = taps.gradients[number].mT @ taps.inputs[number]
+        torch.testing.assert_close(rebuilt, linear.weight.grad, rtol=1e-4, atol=1e-5)
+
+
 def test_forgetting_confidence_is_that_of_its_equation() -> None:
     base, gradient = torch.tensor([1.0, 2.0]), torch.tensor([10.0, -20.0])
     optimum, fisher = torch.tensor([0.5, 2.5]), torch.tensor([3.0, 7.0])

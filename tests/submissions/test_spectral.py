@@ -1,10 +1,15 @@
 """RepSelect's collapse: what it does to singular values, and that its adversary leaves no trace."""
 
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812  # the field's usual name
+from peft import get_peft_model
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from bench.api import Data, mlps
+from bench.api import Batch, Data, mlps
 from bench.streams import Meter
 from tests.bench.tiny import tiny_blocks, tiny_model
 from tests.submissions.code import code
@@ -48,6 +53,15 @@ def test_the_collapse_turns_with_the_basis(sides: str) -> None:
     left, right = orthogonal(7, 4), orthogonal(5, 5)
     turned = collapse(left @ matrix() @ right, K, sides, "soft")
     torch.testing.assert_close(turned, left @ collapse(matrix(), K, sides, "soft") @ right)
+
+
+@pytest.mark.parametrize("sides", ["input", "both"])
+def test_a_gradient_of_lower_rank_than_k_collapses_to_what_its_spectrum_says(sides: str) -> None:
+    values = torch.tensor([8.0, 4.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    exact = torch.diag(values)
+    # sigma_k is 0, and so is the limit of both sigma_k and sigma_k ** 2 / sigma_i.
+    assert not code("repselect").collapse(exact, K, sides, "soft").any()
+    assert not code("repselect").collapse(torch.zeros(4, 5), K, sides, "soft").any()
 
 
 def streams() -> Data:
@@ -97,15 +111,57 @@ def test_without_an_adversary_the_gradient_is_that_of_the_bare_model() -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
 
 
-def test_an_adversary_changes_the_gradient() -> None:
-    repselect = code("repselect")
-    found = []
-    for rate in (0.0, 0.5):
-        torch.manual_seed(0)
-        config = repselect.Config(adversary_rate=rate, adversary_steps=5, gradient_steps=2)
-        data = streams()
-        if not rate:
-            for _ in range(5):
-                next(data.forget)
-        found.append(repselect.forget_gradient(tiny_model(layers=3), data, config)[1][0])
-    assert not torch.allclose(found[0], found[1], rtol=1e-3)
+def mean_forget_loss(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Summed over blocks and divided by their targets, without the benchmark's losses."""
+    ids, lengths = batch
+    rows = [
+        F.cross_entropy(row[: n - 1], own[1:n], reduction="sum")
+        for row, own, n in zip(model(input_ids=ids).logits, ids, lengths.tolist(), strict=True)
+    ]
+    return torch.stack(rows).sum() / (lengths - 1).sum()
+
+
+def test_the_gradient_is_that_of_the_model_with_the_adversary_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The adversary W + B A, kept before it is dropped, knows more; -CE is taken at its weights."""
+    repselect, merged, peft_model = code("repselect"), tiny_model(layers=3), []
+
+    def watched(model: Any, config: Any) -> Any:
+        attacked = get_peft_model(model, config)
+        peft_model.append(attacked)
+        unload = attacked.unload
+
+        def keep_and_unload() -> Any:
+            for own, lora in zip(linears(merged), adapted(attacked), strict=True):
+                delta = lora.lora_B["default"].weight @ lora.lora_A["default"].weight
+                with torch.no_grad():
+                    own.weight += delta
+            return unload()
+
+        monkeypatch.setattr(attacked, "unload", keep_and_unload)
+        return attacked
+
+    monkeypatch.setattr(repselect, "get_peft_model", watched)
+    config = repselect.Config(adversary_rate=0.5, adversary_steps=5, gradient_steps=2)
+    torch.manual_seed(0)
+    _, gradients = repselect.forget_gradient(tiny_model(layers=3), streams(), config)
+    bare, data = tiny_model(layers=3), streams()
+    learned = [next(data.forget) for _ in range(5)]
+    for batch in (next(data.forget), next(data.forget)):
+        (-mean_forget_loss(merged, batch)).backward()
+    for found, linear in zip(gradients, linears(merged), strict=True):
+        torch.testing.assert_close(found, linear.weight.grad, rtol=1e-3, atol=1e-6)
+    known, unknown = (sum(mean_forget_loss(m, b) for b in learned) for m in (merged, bare))
+    assert known < unknown
+    assert peft_model[0].peft_config["default"].r == config.rank == 8
+    assert peft_model[0].peft_config["default"].lora_alpha == 8
+    assert peft_model[0].peft_config["default"].lora_dropout == 0
+
+
+def linears(model: Any) -> list[Any]:
+    return [linear for block in mlps(model) for linear in block.values()]
+
+
+def adapted(attacked: Any) -> list[Any]:
+    return [module for module in attacked.modules() if hasattr(module, "lora_A")]
