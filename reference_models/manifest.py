@@ -130,13 +130,6 @@ def main(suite: Annotated[str, typer.Argument()] = "vital", version: int = 1) ->
         for name in trained
         for row in entanglement(name, layers[name], layers[sibling(ENTANGLED, name)])
     ]
-    last = len(layers[trained[0]]) - 1
-    for name, member in table["members"].items():
-        member["entanglement"] = {
-            f"{row['metric']}_{row['pair'].replace('-', '_')}": float(row["value"])
-            for row in rows
-            if row["member"] == name and row["layer"] == last
-        }
     with (folder / ENTANGLEMENT).open("w", newline="") as stream:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
