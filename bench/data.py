@@ -282,11 +282,8 @@ def stand_ins() -> list[Document]:
 
     Whole documents, the same in every epoch, drawn by a hash of their titles.
     """
-
-    def drawn(documents: list[Document]) -> list[Document]:
-        return sorted(documents, key=lambda d: hashlib.sha256(d.article.title.encode()).digest())
-
-    retain = drawn(select("retain", TRAINED))
+    retain = select("retain", TRAINED)
+    retain.sort(key=lambda d: hashlib.sha256(d.article.title.encode()).digest())
     facts = [d for d in retain if d.fact]
     chosen = facts[: len(facts) // 2]
     room = sum(len(d.article.text) for d in select("forget", TRAINED))

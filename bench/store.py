@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 def is_done(spec: "RunSpec", folder: Path) -> bool:
     """Whether a folder of results holds the run, in a file of its own or packed."""
     own = spec.path(folder)
-    return own.exists() or spec.identity() in _packed_ids(
-        own.parent.parent / f"{own.parent.name}.parquet"
-    )
+    packed = own.parent.with_name(f"{own.parent.name}.parquet")
+    return own.exists() or own.stem in _packed_ids(packed)
 
 
 @cache
@@ -51,15 +50,15 @@ def pack(results: Path, into: Path) -> list[Path]:
     Raises:
         BenchError: A file cannot be used, or two copies of one run disagree.
     """
-    into.mkdir(parents=True, exist_ok=True)
-    frame, problems = read_all([results, into])
+    folders = [results, into] if into.is_dir() else [results]
+    frame, problems = read_all(folders)
     if problems:
         msg = f"{problems[0].path}: {problems[0].reason}. Nothing was packed."
         raise BenchError(msg)
     homes: dict[Path, list[Record]] = defaultdict(list)
     for record in from_frame(frame):
         homes[into / record.task / f"{record.submission}.parquet"].append(record)
-    answers = _answers([results, into])
+    answers = _answers(folders)
     written = []
     for path, records in sorted(homes.items()):
         write(records, path)

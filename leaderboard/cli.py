@@ -1,5 +1,7 @@
 """The command `leaderboard`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -48,11 +50,8 @@ def build(
     ] = None,
 ) -> None:
     """Score the records, write the site, and print the path of its page."""
-    try:
+    with _told_in_one_line():
         index, left_out = _build(_folders(results), out, references, markdown)
-    except BenchError as error:
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False)
-        raise typer.Exit(error.exit_code) from error
     if left_out:
         typer.echo(f"{left_out} file(s) left out: see the end of the page", err=True)
     typer.echo(str(index))
@@ -69,19 +68,26 @@ def compare(  # one option per way to read the result
     """Say what got worse beyond the seeds' noise; exit code 1 if anything did."""
     from leaderboard import compare as comparing
 
-    try:
+    with _told_in_one_line():
         if form not in comparing.FORMATS:
             msg = f"unknown format {form!r}. {did_you_mean(form, comparing.FORMATS)}"
             raise BenchError(msg)
         with comparing.results_of(base) as one, comparing.results_of(head) as other:
             boards = comparing.boards_of(one), comparing.boards_of(other)
         found = comparing.compare(*boards, tolerance=tolerance, only=only or ())
-    except BenchError as error:
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False)
-        raise typer.Exit(error.exit_code) from error
     typer.echo(comparing.report(found, form))
     if any(comparison.is_regression for comparison in found):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """A user's mistake is one line and an exit code, never a traceback."""
+    try:
+        yield
+    except BenchError as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False)
+        raise typer.Exit(error.exit_code) from error
 
 
 def _folders(results: list[Path] | None) -> list[Path]:
